@@ -1,0 +1,41 @@
+# The commands of this project. Everything is built under build/.
+#   make         builds build/weft and the libraries          make demo   trains a model, from nothing, in minutes
+#   make check   builds with two compilers, runs all tests    make bench  compares with PyTorch (installs it privately)
+#   make install PREFIX=/usr/local DESTDIR=
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+CMAKE_FLAGS ?=
+
+.PHONY: build deps demo check bless bench install clean
+
+build: deps
+	@tools/build.sh build $(CMAKE_FLAGS)
+
+deps:
+	@tools/deps.sh build
+
+demo:
+	@tools/deps.sh build demo
+	@tools/build.sh build $(CMAKE_FLAGS)
+	@examples/demo.sh
+
+check:
+	@tools/deps.sh build check
+	@tests/run.sh
+
+# Rewrites the expected part of tests/ir/*.ir from what the compiler prints now; review the diff.
+bless: build
+	@tests/run_ir.sh build/weft --bless
+
+bench:
+	@tools/deps.sh build bench
+	@tools/build.sh build $(CMAKE_FLAGS)
+	@tools/venv.sh build/venv torch numpy safetensors torchvision
+	@build/venv/bin/python bench/run.py $(BENCH_FLAGS)
+
+install: build
+	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@DESTDIR=$(DESTDIR) cmake --install build
+
+clean:
+	rm -rf build
