@@ -1,0 +1,219 @@
+/* base: what every room stands on, and nothing about graphs.
+ *
+ * Errors. Inside the library a failure is *raised*: wf_fail() records one diagnostic in the context and leaves
+ * through the nearest wf_guard(), which returns the status. Everything the compiler allocates lives in arenas, and
+ * other resources (descriptors, mappings, foreign handles) are registered with wf_defer(), so that leaving early
+ * releases them. Code that must not leave early (worker threads, C callbacks) returns a status instead.
+ * Whoever first decides that something is an error reports it; others only let it pass. */
+#ifndef WF_BASE_H
+#define WF_BASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "weft.h" /* weft_status and its codes */
+
+#define WF_NORETURN __attribute__((noreturn))
+#define WF_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define WF_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* ---- the seam: every allocation, file and clock call of Weft goes through here --------------------------------- */
+
+/* Test hook: makes the n-th call (1-based) of a kind fail; 0 switches off. `sticky` makes all later ones fail too. */
+typedef enum { WF_SEAM_ALLOC, WF_SEAM_OPEN, WF_SEAM_READ, WF_SEAM_WRITE, WF_SEAM_SYNC, WF_SEAM_RENAME, WF_SEAM_MAP,
+               WF_SEAM_KINDS } WfSeam;
+void wf_seam_fail_at(WfSeam kind, int64_t n, bool sticky);
+int64_t wf_seam_count(WfSeam kind); /* calls of that kind so far in this process */
+
+void *wf_sys_alloc(size_t size);                 /* zeroed; NULL on failure */
+void *wf_sys_realloc(void *p, size_t size);      /* not zeroed */
+void wf_sys_free(void *p);
+void *wf_sys_map(size_t size, bool huge);        /* private anonymous pages, zero; NULL on failure */
+void wf_sys_unmap(void *p, size_t size);
+double wf_now(void);                             /* monotonic seconds */
+double wf_process_start(void);                   /* on the same clock: when this process was started by the kernel */
+
+/* ---- arenas ---------------------------------------------------------------------------------------------------- */
+
+typedef struct WfArena WfArena;
+typedef struct WfCtx WfCtx;
+WfArena *wf_arena_new(WfCtx *ctx);               /* raises WEFT_ERR_MEMORY, as every call below may */
+void wf_arena_free(WfArena *a);                  /* NULL is fine */
+void *wf_arena_alloc(WfArena *a, size_t size);   /* zeroed, 16-byte aligned */
+void *wf_arena_grow(WfArena *a, void *old, size_t old_size, size_t new_size);
+char *wf_arena_strdup(WfArena *a, const char *s);
+char *wf_arena_strndup(WfArena *a, const char *s, size_t n);
+char *wf_arena_printf(WfArena *a, const char *fmt, ...) WF_PRINTF(2, 3);
+char *wf_arena_vprintf(WfArena *a, const char *fmt, va_list ap);
+#define WF_NEW(arena, T) ((T *)wf_arena_alloc((arena), sizeof(T)))
+#define WF_NEWN(arena, T, n) ((T *)wf_arena_alloc((arena), wf_mul_size((n), sizeof(T))))
+
+/* Growable array in an arena: struct { T *at; int n, cap; }. WF_PUSH evaluates `item` once. */
+#define WF_VEC(T) struct { T *at; int n, cap; }
+#define WF_PUSH(arena, v, item)                                                                                       \
+    do {                                                                                                              \
+        if ((v)->n == (v)->cap)                                                                                       \
+            (v)->at = wf_vec_grow((arena), (v)->at, &(v)->cap, sizeof(*(v)->at));                                     \
+        (v)->at[(v)->n++] = (item);                                                                                   \
+    } while (0)
+void *wf_vec_grow(WfArena *a, void *at, int *cap, size_t item);
+
+/* ---- checked arithmetic: sizes from files and graphs ----------------------------------------------------------- */
+
+bool wf_add_ok(int64_t a, int64_t b, int64_t *out);      /* false on overflow */
+bool wf_mul_ok(int64_t a, int64_t b, int64_t *out);
+size_t wf_mul_size(size_t n, size_t size);               /* SIZE_MAX on overflow, which no allocation grants */
+
+/* ---- context, diagnostics ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    weft_status code;
+    char *message;  /* one sentence: what, and what was expected */
+    char *place;    /* "at %relu = ...   from net.py:31  x = ..." or "file: offset 12", may be NULL */
+    char *hint;     /* what to do, may be NULL */
+} WfDiag;
+
+typedef enum { WF_LOG_ERROR, WF_LOG_WARN, WF_LOG_INFO, WF_LOG_DEBUG } WfLogLevel;
+typedef void (*WfLogFn)(void *user, WfLogLevel level, const char *line);
+
+struct WfCtx {
+    WfArena *arena;            /* lives as long as the context */
+    WfDiag diag;               /* the last failure */
+    WfLogFn log;               /* NULL: silent */
+    void *log_user;
+    struct WfGuard *guard;     /* innermost guard */
+    volatile int *cancel;      /* set to non-zero (by a signal handler of the program) to stop long work; may be NULL */
+    void *(*alloc)(void *user, size_t size); /* the embedder's allocator; NULL: the system's */
+    void (*release)(void *user, void *p, size_t size);
+    void *alloc_user;
+};
+WfCtx *wf_ctx_new(void);       /* NULL when out of memory */
+void wf_ctx_free(WfCtx *ctx);
+
+/* Runs fn(arg); returns WEFT_OK, or the code of what it raised. Guards nest. Resources deferred inside a guard that
+ * fails are released in reverse order; on success they pass to the outer guard (or stay until wf_ctx_free). */
+weft_status wf_guard(WfCtx *ctx, void (*fn)(void *arg), void *arg);
+typedef struct WfDefer WfDefer;
+WfDefer *wf_defer(WfCtx *ctx, void (*release)(void *), void *p);
+void wf_defer_run(WfDefer *d);     /* releases now, once; NULL is fine */
+void wf_defer_keep(WfDefer *d);    /* forgets it: somebody else owns the resource now */
+
+void wf_fail(WfCtx *ctx, weft_status code, const char *fmt, ...) WF_NORETURN WF_PRINTF(3, 4);
+/* With place and hint (either may be NULL; both are copied). */
+void wf_fail_at(WfCtx *ctx, weft_status code, const char *place, const char *hint, const char *fmt, ...) WF_NORETURN
+    WF_PRINTF(5, 6);
+void wf_reraise(WfCtx *ctx, weft_status code) WF_NORETURN; /* after cleaning up behind a failed guard */
+void wf_bug(WfCtx *ctx, const char *file, int line, const char *what) WF_NORETURN;
+#define WF_ASSERT(ctx, cond) ((cond) ? (void)0 : wf_bug((ctx), __FILE__, __LINE__, #cond))
+void wf_log(WfCtx *ctx, WfLogLevel level, const char *fmt, ...) WF_PRINTF(3, 4);
+void wf_check_cancel(WfCtx *ctx);  /* raises WEFT_ERR_CANCELLED when *cancel is set */
+
+/* ---- strings, maps -------------------------------------------------------------------------------------------- */
+
+typedef struct { WfArena *arena; char *at; size_t n, cap; } WfStr;   /* always NUL-terminated once written */
+void wf_str_putc(WfStr *s, char c);
+void wf_str_puts(WfStr *s, const char *text);
+void wf_str_putn(WfStr *s, const char *text, size_t n);
+void wf_str_printf(WfStr *s, const char *fmt, ...) WF_PRINTF(2, 3);
+void wf_str_float(WfStr *s, double v);  /* shortest text that reads back to the same double; inf, -inf, nan */
+
+/* Map from strings or from 64-bit keys to 64-bit values. Keys are copied; iteration is in order of insertion. */
+typedef struct WfMap WfMap;
+WfMap *wf_map_new(WfArena *a);
+bool wf_map_get(const WfMap *m, const char *key, int64_t *out);      /* out may be NULL */
+void wf_map_put(WfMap *m, const char *key, int64_t value);           /* replaces */
+bool wf_map_get_bytes(const WfMap *m, const void *key, size_t n, int64_t *out);
+void wf_map_put_bytes(WfMap *m, const void *key, size_t n, int64_t value);
+int wf_map_count(const WfMap *m);
+const void *wf_map_at(const WfMap *m, int i, size_t *n, int64_t *value); /* i-th in order of insertion */
+const char *wf_nearest(const char *word, const char *const *words, int n); /* spelling help; NULL if none is near */
+
+/* ---- dtypes --------------------------------------------------------------------------------------------------- */
+
+typedef enum { WF_F32 = 1, WF_F64, WF_F16, WF_BF16, WF_I64, WF_I32, WF_I16, WF_I8, WF_U8, WF_BOOL, WF_DTYPES } WfDtype;
+size_t wf_dtype_size(WfDtype t);
+const char *wf_dtype_name(WfDtype t);            /* "f32", "i64", "bool", ... (the graph text's names) */
+WfDtype wf_dtype_parse(const char *name);        /* 0 if unknown; also takes PyTorch's "float32", "int64", ... */
+bool wf_dtype_is_float(WfDtype t);
+bool wf_dtype_is_int(WfDtype t);                 /* signed or unsigned integers, not bool */
+double wf_load_f64(WfDtype t, const void *p);    /* one element of dtype t as double (i64 above 2^53 rounds) */
+int64_t wf_load_i64(WfDtype t, const void *p);   /* floats truncate */
+void wf_store_f64(WfDtype t, void *p, double v); /* rounds to nearest even */
+void wf_store_i64(WfDtype t, void *p, int64_t v);
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+typedef struct { const uint8_t *at; size_t size; char *path; } WfFile;  /* a file mapped read-only (or read whole) */
+WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path);   /* raises WEFT_ERR_IO with path and reason */
+/* Atomic writing: a temporary name beside `path`, synced, renamed by commit. Leaving early removes the temporary. */
+typedef struct WfOut WfOut;
+WfOut *wf_out_open(WfCtx *ctx, const char *path);
+void wf_out_write(WfOut *o, const void *p, size_t n);
+void wf_out_commit(WfOut *o);                    /* fsync, rename, fsync of the folder */
+void wf_out_cancel(WfOut *o);
+void wf_write_file(WfCtx *ctx, const char *path, const void *p, size_t n);
+void wf_mkdirs(WfCtx *ctx, const char *path);    /* like mkdir -p */
+bool wf_file_exists(const char *path);
+
+/* ---- formats -------------------------------------------------------------------------------------------------- */
+
+/* ZIP archives, untrusted: entries are looked up through the central directory, sizes and offsets checked against the
+ * file, duplicate and absolute names refused. Only stored entries are read in place; deflated ones are refused. */
+typedef struct { const char *name; const uint8_t *at; size_t size; } WfZipEntry;
+typedef struct { WfZipEntry *at; int n; } WfZip;
+WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, bool check_crc);
+const WfZipEntry *wf_zip_find(const WfZip *z, const char *name);    /* NULL if absent */
+/* Writes stored entries, each payload 64-byte aligned, times zeroed: same input, same bytes. */
+void wf_zip_write(WfCtx *ctx, const char *path, const WfZipEntry *entries, int n);
+
+/* JSON (jansson behind a thin face that raises). Numbers keep 64-bit integers exact. */
+typedef struct json_t WfJson;
+WfJson *wf_json_parse(WfCtx *ctx, const char *text, size_t n, const char *what); /* released with the guard */
+
+/* safetensors: one file of named tensors. Header checked: sizes, overlaps, dtype, alignment. */
+typedef struct { const char *name; WfDtype dtype; int rank; int64_t shape[8]; const void *data; size_t bytes; } WfTensor;
+typedef struct { WfTensor *at; int n; WfMap *by_name; char *path; } WfTensors;
+WfTensors *wf_safetensors_open(WfCtx *ctx, WfArena *a, const char *path);
+WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
+const WfTensor *wf_tensors_find(const WfTensors *t, const char *name);
+void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n); /* tensors sorted by name */
+/* MNIST's IDX format, plain or gzip-compressed. One tensor named "". */
+WfTensor *wf_idx_open(WfCtx *ctx, WfArena *a, const char *path);
+
+/* ---- hashes --------------------------------------------------------------------------------------------------- */
+
+typedef struct WfSha WfSha;
+WfSha *wf_sha_new(WfCtx *ctx, WfArena *a);
+void wf_sha_add(WfSha *h, const void *p, size_t n);
+void wf_sha_hex(WfSha *h, char out[65]);         /* finishes */
+uint64_t wf_hash64(const void *p, size_t n, uint64_t seed); /* xxh3 */
+
+/* ---- environment variables: one table, printed by `weft env` --------------------------------------------------- */
+
+typedef struct { const char *name, *meaning, *fallback; } WfEnvVar;
+extern const WfEnvVar wf_env_table[];            /* ends with a NULL name */
+const char *wf_env(const char *name);            /* NULL if unset; the name must be in the table */
+
+/* ---- offsets: places buffers with lifetimes in one slab ---------------------------------------------------------- */
+
+typedef struct { int64_t size; int first, last; int64_t offset; } WfPackItem;   /* live in steps first..last inclusive */
+/* Sets every item's offset (multiples of `align`), returns the slab size. Deterministic. O(n^2) worst case. */
+int64_t wf_pack(WfArena *a, WfPackItem *items, int n, int64_t align);
+
+/* ---- threads --------------------------------------------------------------------------------------------------- */
+
+/* A team of n members; the caller of wf_team_run is member 0. `init` (may be NULL) runs once on each member, on the
+ * caller too, after its floating-point mode was set (round to nearest, denormals kept). One run at a time. */
+typedef struct WfTeam WfTeam;
+typedef void (*WfTeamFn)(void *arg, int thread, int n);
+WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), void *user);
+int wf_team_size(const WfTeam *t);
+void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all members have returned from fn */
+void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
+void wf_team_free(WfTeam *t);                         /* NULL is fine */
+
+#endif
