@@ -23,7 +23,7 @@
 
 /* ---- the seam: every allocation, file and clock call of Weft goes through here --------------------------------- */
 
-/* Test hook: makes the n-th call (1-based) of a kind fail; 0 switches off. `sticky` makes all later ones fail too. */
+/* Test hook: makes the n-th call (1-based, counted from now) of a kind fail; 0 switches off. `sticky` makes all later ones fail too. */
 typedef enum { WF_SEAM_ALLOC, WF_SEAM_OPEN, WF_SEAM_READ, WF_SEAM_WRITE, WF_SEAM_SYNC, WF_SEAM_RENAME, WF_SEAM_MAP,
                WF_SEAM_KINDS } WfSeam;
 void wf_seam_fail_at(WfSeam kind, int64_t n, bool sticky);
@@ -42,7 +42,14 @@ double wf_process_start(void);                   /* on the same clock: when this
 typedef struct WfArena WfArena;
 typedef struct WfCtx WfCtx;
 WfArena *wf_arena_new(WfCtx *ctx);               /* raises WEFT_ERR_MEMORY, as every call below may */
+/* Leaving early does not free an arena of wf_arena_new (its owner, or at the latest wf_ctx_free, does). A scratch
+ * arena is also freed when the guard around its creation fails; freeing it by hand before that is fine. */
+WfArena *wf_arena_scratch(WfCtx *ctx);
 void wf_arena_free(WfArena *a);                  /* NULL is fine */
+/* Calls release(p) when the arena is freed, last registered first. On failure releases p now and raises. */
+void wf_arena_at_free(WfArena *a, void (*release)(void *), void *p);
+WfCtx *wf_arena_ctx(const WfArena *a);
+size_t wf_arena_bytes(const WfArena *a);         /* taken from the allocator so far */
 void *wf_arena_alloc(WfArena *a, size_t size);   /* zeroed, 16-byte aligned */
 void *wf_arena_grow(WfArena *a, void *old, size_t old_size, size_t new_size);
 char *wf_arena_strdup(WfArena *a, const char *s);
@@ -90,18 +97,25 @@ struct WfCtx {
     void *(*alloc)(void *user, size_t size); /* the embedder's allocator; NULL: the system's */
     void (*release)(void *user, void *p, size_t size);
     void *alloc_user;
+    struct WfCtxOwn *own;      /* private to base: defer stack, arenas, spare text */
 };
 WfCtx *wf_ctx_new(void);       /* NULL when out of memory */
 void wf_ctx_free(WfCtx *ctx);
+
+/* Codes as words ("usage", "file", ...), as `--json` prints them. */
+const char *wf_status_name(weft_status code);
 
 /* Runs fn(arg); returns WEFT_OK, or the code of what it raised. Guards nest. Resources deferred inside a guard that
  * fails are released in reverse order; on success they pass to the outer guard (or stay until wf_ctx_free). */
 weft_status wf_guard(WfCtx *ctx, void (*fn)(void *arg), void *arg);
 typedef struct WfDefer WfDefer;
+/* When there is no memory to register p, releases it at once and raises. */
 WfDefer *wf_defer(WfCtx *ctx, void (*release)(void *), void *p);
 void wf_defer_run(WfDefer *d);     /* releases now, once; NULL is fine */
 void wf_defer_keep(WfDefer *d);    /* forgets it: somebody else owns the resource now */
 
+/* Without a guard around it a failure cannot leave: it is logged and the process aborts (a bug of the caller).
+ * The arguments may point into the present ctx->diag. */
 void wf_fail(WfCtx *ctx, weft_status code, const char *fmt, ...) WF_NORETURN WF_PRINTF(3, 4);
 /* With place and hint (either may be NULL; both are copied). */
 void wf_fail_at(WfCtx *ctx, weft_status code, const char *place, const char *hint, const char *fmt, ...) WF_NORETURN
@@ -119,7 +133,8 @@ void wf_str_putc(WfStr *s, char c);
 void wf_str_puts(WfStr *s, const char *text);
 void wf_str_putn(WfStr *s, const char *text, size_t n);
 void wf_str_printf(WfStr *s, const char *fmt, ...) WF_PRINTF(2, 3);
-void wf_str_float(WfStr *s, double v);  /* shortest text that reads back to the same double; inf, -inf, nan */
+void wf_str_vprintf(WfStr *s, const char *fmt, va_list ap);
+void wf_str_float(WfStr *s, double v);  /* in any locale; shortest text that reads back to the same double; inf, -inf, nan */
 
 /* Map from strings or from 64-bit keys to 64-bit values. Keys are copied; iteration is in order of insertion. */
 typedef struct WfMap WfMap;
@@ -141,14 +156,16 @@ WfDtype wf_dtype_parse(const char *name);        /* 0 if unknown; also takes PyT
 bool wf_dtype_is_float(WfDtype t);
 bool wf_dtype_is_int(WfDtype t);                 /* signed or unsigned integers, not bool */
 double wf_load_f64(WfDtype t, const void *p);    /* one element of dtype t as double (i64 above 2^53 rounds) */
-int64_t wf_load_i64(WfDtype t, const void *p);   /* floats truncate */
-void wf_store_f64(WfDtype t, void *p, double v); /* rounds to nearest even */
-void wf_store_i64(WfDtype t, void *p, int64_t v);
+int64_t wf_load_i64(WfDtype t, const void *p);   /* floats truncate; beyond int64 they saturate, nan gives 0 */
+/* Floats: rounded once, to nearest even, overflow to infinity. Integers: truncated to int64, then wrapped. Bool: != 0. */
+void wf_store_f64(WfDtype t, void *p, double v);
+void wf_store_i64(WfDtype t, void *p, int64_t v); /* floats rounded once; integers wrap; bool: != 0 */
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */
 
 typedef struct { const uint8_t *at; size_t size; char *path; } WfFile;  /* a file mapped read-only (or read whole) */
 WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path);   /* raises WEFT_ERR_IO with path and reason */
+void wf_file_close(WfFile *f);                   /* early; otherwise the mapping lives as long as the arena */
 /* Atomic writing: a temporary name beside `path`, synced, renamed by commit. Leaving early removes the temporary. */
 typedef struct WfOut WfOut;
 WfOut *wf_out_open(WfCtx *ctx, const char *path);

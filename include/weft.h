@@ -1,0 +1,157 @@
+/* weft.h: train a PyTorch model inside your own program.
+ *
+ * A *program* is a training step: an exported model (.pt2), a compiled step (.weft), or a graph built node by node.
+ * A *session* runs it: it owns the weights, the optimiser state and one slab of planned memory, and allocates nothing
+ * while it steps.
+ *
+ *     weft_context *ctx = weft_context_new(NULL);
+ *     weft_program *program;  weft_session *session;  double loss;
+ *     weft_open(ctx, "model.pt2", &program);
+ *     weft_set(program, "optimizer", "adamw");  weft_set(program, "lr", "3e-4");
+ *     weft_session_new(program, &session);
+ *     weft_feed(session, "x", &(weft_tensor){WEFT_F32, 2, {128, 784}, x});
+ *     weft_feed(session, "y", &(weft_tensor){WEFT_I64, 1, {128}, y});
+ *     weft_step(session, &loss);
+ *
+ * Every call that can fail returns a weft_status; weft_message(), weft_place() and weft_hint() then say what happened,
+ * where, and what to do. The library keeps no global state, installs no signal handler, prints nothing and never
+ * exits. Different contexts may be used from different threads at the same time; one context, with all its programs
+ * and sessions, by one thread at a time. All sizes are in elements unless a name says bytes; all times in seconds. */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_PATCH 0
+
+typedef enum {
+    WEFT_OK = 0,
+    WEFT_ERR_USAGE = 1,        /* an option or argument is wrong */
+    WEFT_ERR_FILE = 2,         /* a file is damaged or not what it should be */
+    WEFT_ERR_UNSUPPORTED = 3,  /* the model uses something that Weft cannot compile */
+    WEFT_ERR_DATA = 4,         /* a batch has a wrong name, shape, dtype or value */
+    WEFT_ERR_IO = 5,           /* the operating system refused: missing file, full disk, permission */
+    WEFT_ERR_MEMORY = 6,       /* out of memory */
+    WEFT_ERR_ENVIRONMENT = 7,  /* the machine lacks something: compiler, instruction set, library */
+    WEFT_ERR_NUMERIC = 8,      /* a value that must be finite is not */
+    WEFT_ERR_CANCELLED = 9,    /* stopped on request */
+    WEFT_ERR_MISMATCH = 10,    /* results differ from the recorded ones */
+    WEFT_ERR_INTERNAL = 11     /* a bug of Weft; the message says what to report */
+} weft_status;
+
+typedef enum { WEFT_F32 = 1, WEFT_F64, WEFT_F16, WEFT_BF16, WEFT_I64, WEFT_I32, WEFT_I16, WEFT_I8, WEFT_U8,
+               WEFT_BOOL } weft_dtype;
+
+typedef struct weft_context weft_context;
+typedef struct weft_program weft_program;
+typedef struct weft_session weft_session;
+
+/* A dense row-major tensor in somebody's memory. */
+typedef struct {
+    weft_dtype dtype;
+    int rank;
+    int64_t shape[8];
+    void *data;
+} weft_tensor;
+
+/* Where the library gets its long-lived memory; `release` is given the size of `alloc`. NULL members: the system's. */
+typedef struct {
+    void *(*alloc)(void *user, size_t bytes);
+    void (*release)(void *user, void *p, size_t bytes);
+    void *user;
+} weft_allocator;
+
+/* ---- context ---- */
+
+WEFT_API const char *weft_version(void);
+/* allocator may be NULL; it is copied. NULL when out of memory. */
+WEFT_API weft_context *weft_context_new(const weft_allocator *allocator);
+/* Frees the context and every program and session made with it. */
+WEFT_API void weft_context_free(weft_context *ctx);
+/* The last failure of this context, "" if there was none. Valid until the next call with this context. */
+WEFT_API const char *weft_message(const weft_context *ctx);
+WEFT_API const char *weft_place(const weft_context *ctx);
+WEFT_API const char *weft_hint(const weft_context *ctx);
+WEFT_API const char *weft_status_name(weft_status status);
+/* Receives progress and warnings, one line each, without a newline. NULL (the start value): silence. */
+WEFT_API void weft_on_log(weft_context *ctx, void (*fn)(void *user, int level, const char *line), void *user);
+/* A flag that the caller may set from anywhere (a signal handler, another thread) to end long work early. */
+WEFT_API void weft_cancel_flag(weft_context *ctx, volatile int *flag);
+
+/* ---- programs ---- */
+
+/* Opens a .pt2 export or a compiled .weft step (told apart by content). libweft-run opens only the latter. */
+WEFT_API weft_status weft_open(weft_context *ctx, const char *path, weft_program **out);
+/* Sets one option by its command-line name without dashes ("lr", "loss", "clip-norm", ...), before the first session
+ * of the program. A compiled step accepts only options that do not change its plan (lr, seed, threads, ...). */
+WEFT_API weft_status weft_set(weft_program *program, const char *option, const char *value);
+/* Compiles now (weft_session_new does it otherwise) and writes the step to a file that libweft-run trains. */
+WEFT_API weft_status weft_compile(weft_program *program);
+WEFT_API weft_status weft_save_compiled(weft_program *program, const char *path);
+WEFT_API void weft_program_free(weft_program *program);
+
+/* Builds a graph node by node, as an alternative to weft_open. A value is a positive number; 0 means failure, and the
+ * failure is kept until weft_graph_finish, which returns it. Shapes of inputs may hold -1 for a size that is the same
+ * symbol wherever `symbol` (e.g. "batch") is named. */
+typedef int32_t weft_value;
+WEFT_API weft_status weft_graph_new(weft_context *ctx, weft_program **out);
+WEFT_API weft_value weft_graph_input(weft_program *g, const char *name, weft_dtype dtype, int rank,
+                                     const int64_t *shape, const char *symbol);
+/* A trainable parameter or (trainable = 0) a buffer; `initial` is copied. */
+WEFT_API weft_value weft_graph_parameter(weft_program *g, const char *name, const weft_tensor *initial, int trainable);
+/* One node: `op` is a name of `weft ops` ("aten.linear", "aten.add.Tensor"), `args` the arguments in the text form of
+ * docs/ir.md with %N for value N, e.g. "%1, %2, %3" or "%4, [0, 1], keepdim=True". `name` names the result, `where`
+ * is source information for messages; either may be NULL. Returns the first result; further ones follow it. */
+WEFT_API weft_value weft_graph_node(weft_program *g, const char *op, const char *args, const char *name,
+                                    const char *where);
+/* The first output is the loss when no `loss` option is set. */
+WEFT_API weft_status weft_graph_output(weft_program *g, weft_value value, const char *name);
+WEFT_API weft_status weft_graph_finish(weft_program *g);
+
+/* ---- sessions ---- */
+
+WEFT_API weft_status weft_session_new(weft_program *program, weft_session **out);
+WEFT_API void weft_session_free(weft_session *session);
+/* Hands in one input of the next step. The memory is read during weft_step or weft_forward and stays the caller's. */
+WEFT_API weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch);
+/* Forward, backward, update. loss may be NULL. On failure the weights and the state are those of before the step. */
+WEFT_API weft_status weft_step(weft_session *session, double *loss);
+/* The forward part alone, in training form (eval = 0) or evaluation form (1); changes no state. */
+WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss);
+/* Output leaf i of the last step or forward; borrowed until the next one. */
+WEFT_API int weft_output_count(const weft_session *session);
+WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
+/* Metrics of the last step: "loss", "grad_norm", "lr", "step", "step_s", "slab_bytes", "state_bytes". */
+WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
+
+/* Weights and buffers under PyTorch's names. */
+WEFT_API int weft_parameter_count(const weft_session *session);
+WEFT_API const char *weft_parameter_name(const weft_session *session, int i);
+/* Borrows: out->data points at the live weight, valid for the session's life, to be changed only between steps. */
+WEFT_API weft_status weft_parameter(weft_session *session, const char *name, weft_tensor *out);
+/* Makes the session train in the caller's memory (64-byte aligned, dense, same shape and dtype): the current value
+ * of the caller's memory becomes the weight. The memory must outlive the session. */
+WEFT_API weft_status weft_parameter_replace(weft_session *session, const char *name, const weft_tensor *memory);
+/* Gradient of the last step, before clipping; borrowed until the next step. */
+WEFT_API weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *out);
+/* Weights and persistent buffers as safetensors, written atomically; and back. */
+WEFT_API weft_status weft_save(weft_session *session, const char *path);
+WEFT_API weft_status weft_load(weft_session *session, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,42 @@
+/* What the files of base share and no other room sees: the file calls of the seam and the inside of a context. */
+#ifndef WF_BASE_INNER_H
+#define WF_BASE_INNER_H
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+/* As the system calls, but counted, restarted after EINTR and made to fail (EIO, or what fits) by wf_seam_fail_at. */
+int wf_sys_open(const char *path, int flags, int mode);
+ssize_t wf_sys_read(int fd, void *p, size_t n);
+ssize_t wf_sys_write(int fd, const void *p, size_t n);
+int wf_sys_sync(int fd);
+int wf_sys_rename(const char *from, const char *to);
+void *wf_sys_map_file(int fd, size_t size); /* read-only, private; NULL on failure */
+
+struct WfDefer {
+    WfCtx *ctx;
+    WfDefer *below, *above; /* doubly linked, since a resource may be released out of order */
+    uint64_t seq;           /* grows towards the top: a guard unwinds everything above its own mark */
+    void (*release)(void *);
+    void *p;
+};
+
+struct WfCtxOwn {
+    WfDefer *top;
+    uint64_t seq;
+    WfArena *arenas;        /* all that are alive, so that wf_ctx_free leaves nothing behind */
+    char spare[3][512];     /* message, place and hint when there is no memory for them */
+};
+
+struct WfArena {
+    WfCtx *ctx;
+    struct WfChunk *chunk;  /* the one being filled; the arena itself lies in the first one */
+    char *at, *end;
+    size_t bytes;
+    struct WfAtFree *at_free;
+    WfArena *next, *prev;
+    WfDefer *defer;         /* scratch arenas only */
+};
+
+#endif
