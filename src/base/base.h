@@ -233,4 +233,108 @@ void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all member
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
 void wf_team_free(WfTeam *t);                         /* NULL is fine */
 
+/* ---- options: one table for the command line, weft_set, the help text and the key of an executable ---------------- */
+
+typedef enum { WF_LOSS_NONE, WF_LOSS_CROSS_ENTROPY, WF_LOSS_NLL, WF_LOSS_MSE, WF_LOSS_L1, WF_LOSS_SMOOTH_L1,
+               WF_LOSS_HUBER, WF_LOSS_BCE, WF_LOSS_BCE_WITH_LOGITS, WF_LOSS_KL_DIV } WfLoss;
+typedef enum { WF_REDUCE_MEAN, WF_REDUCE_SUM, WF_REDUCE_BATCHMEAN } WfReduction;
+typedef enum { WF_OPTIM_SGD, WF_OPTIM_ADAM, WF_OPTIM_ADAMW, WF_OPTIM_RMSPROP, WF_OPTIM_ADAGRAD } WfOptim;
+typedef enum { WF_SCHEDULE_CONSTANT, WF_SCHEDULE_LINEAR, WF_SCHEDULE_COSINE, WF_SCHEDULE_STEP,
+               WF_SCHEDULE_ONE_CYCLE } WfSchedule;
+typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
+typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4 } WfIsa;
+typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
+typedef enum { WF_FROM_DEFAULT, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
+
+/* What an optimiser applies to one parameter, with PyTorch's meanings. */
+typedef struct {
+    double lr, beta1, beta2, eps, weight_decay, momentum, dampening, alpha, lr_decay, initial_accumulator;
+    bool nesterov, amsgrad, maximize, centered;
+} WfHyper;
+
+/* --param-group PATTERN:key=value,...: other hyperparameters for the parameters whose name the glob matches. */
+typedef struct WfParamGroup WfParamGroup;
+typedef WF_VEC(char *) WfStrings;
+
+enum { WF_OPTION_ROWS = 80 };
+typedef struct {
+    WfArena *arena;                   /* owns the strings */
+    unsigned char origin[WF_OPTION_ROWS]; /* WfOrigin of each row of the table */
+    /* model */
+    WfLoss loss;
+    WfReduction reduction;
+    char *target, *loss_weights;      /* NULL: not given */
+    double label_smoothing, beta, delta;
+    int64_t ignore_index, predictions; /* predictions: output leaf, -1: chosen by the compiler */
+    bool accept_lost_stopgrad;
+    /* optimiser */
+    WfOptim optimizer;
+    WfHyper hyper;
+    WF_VEC(WfParamGroup) groups;
+    WfSchedule schedule;
+    int64_t warmup_steps, step_size, total_steps; /* 0: not given */
+    double min_lr, gamma, max_lr, pct_start;      /* max_lr 0: lr */
+    double clip_norm, clip_value;     /* 0: off */
+    WfUpdate update;
+    /* run */
+    int64_t steps, epochs, batch_size, threads;   /* 0: not given; batch_size 0: the export's, threads 0: all cores */
+    int64_t seed, nproc, log_every;
+    bool check_finite;
+    WfDeterministic deterministic;
+    /* data */
+    WfStrings data, eval_data;        /* FILE or NAME=FILE */
+    bool shuffle;
+    /* output */
+    char *out, *resume;
+    int64_t checkpoint_every;         /* steps; 0: never */
+    bool json, weights;
+    /* compile */
+    WfIsa isa;
+    bool cache;
+    char *cache_dir, *dump_dir, *after;
+} WfOptions;
+
+struct WfParamGroup {
+    char *pattern;       /* fnmatch glob on parameter names */
+    char *text;          /* "key=value,...", as given */
+    WfHyper hyper;       /* meaningful where `set` says so */
+    unsigned set;        /* bit i: the i-th hyperparameter row of the table is given */
+};
+
+typedef enum { WF_OPTION_BOOL, WF_OPTION_INT, WF_OPTION_FLOAT, WF_OPTION_FLOATS, WF_OPTION_STRING, WF_OPTION_STRINGS,
+               WF_OPTION_ENUM, WF_OPTION_GROUPS } WfOptionKind; /* FLOATS: two numbers */
+typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_RUN, WF_GROUP_DATA, WF_GROUP_OUTPUT, WF_GROUP_COMPILE,
+               WF_GROUPS } WfOptionGroup;
+typedef struct {
+    const char *name;
+    WfOptionKind kind;
+    WfOptionGroup group;
+    bool plan;              /* changes the compiled step; a compiled step refuses other values */
+    size_t offset;          /* of the field in WfOptions */
+    const char *fallback;   /* default as text; a word where a number is expected stands for "not given" (0) */
+    const char *choices;    /* enums: "a|b|c" in order of the C enum; otherwise how the help names the value */
+    double lo, hi;          /* range of numbers; `open` bit 0: lo is excluded, bit 1: hi is */
+    unsigned open;
+    const char *help;
+} WfOptionRow;
+extern const WfOptionRow wf_option_table[];   /* ends with a NULL name */
+
+void wf_options_init(WfCtx *ctx, WfArena *a, WfOptions *o);    /* every value its default */
+/* Raises WEFT_ERR_USAGE: unknown name (with the nearest one), text that is no value, value out of range. Setting
+ * `optimizer` moves the hyperparameters that nobody set to that optimiser's defaults. "no-NAME" sets a bool to its
+ * contrary. Repeatable options append. */
+void wf_options_set(WfCtx *ctx, WfOptions *o, const char *name, const char *value);
+void wf_options_set_from(WfCtx *ctx, WfOptions *o, const char *name, const char *value, WfOrigin origin);
+/* Rules between options, after all are set: a hyperparameter that the optimiser has not, steps and epochs, ... */
+void wf_options_check(WfCtx *ctx, const WfOptions *o);
+/* Reads --name value, --name=value, --flag, --no-flag, -o FILE; `--` ends options. Fills `words` with what is left, in
+ * order. `--help` and `-h` are left in `words`. */
+void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfStrings *words);
+const WfOptionRow *wf_option_find(const char *name);           /* NULL if unknown */
+WfOrigin wf_option_origin(const WfOptions *o, const char *name);
+void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out); /* the value, as text that sets it again */
+void wf_options_key(const WfOptions *o, WfStr *out);           /* all plan-shaping values, canonical, one a line */
+void wf_options_help(WfStr *out, unsigned groups);             /* option lines of the groups in the bit mask */
+WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the first matching group, or the general ones */
+
 #endif
