@@ -1,0 +1,493 @@
+/* Options: every setting of Weft is one row of one table, which gives its name, type, range, default, help and where it
+ * lies in WfOptions. The command line, weft_set(), the banner that shows where each value came from, the help text and
+ * the key of an executable are all read from it, so they cannot drift apart. Numbers are read in the C locale, whatever
+ * the host program set. Rules between options stand in usage.c. */
+#include <fnmatch.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define AT(field) offsetof(WfOptions, field)
+#define PLAN true
+#define SCALAR false /* read at run time or outside the step: the same compiled step serves all values */
+#define ANY -INFINITY, INFINITY, 3
+#define FROM(lo) (lo), INFINITY, 2
+#define ABOVE(lo) (lo), INFINITY, 3
+#define COUNT(lo) (lo), 9007199254740992.0, 0 /* 2^53: exact as double */
+#define NO_RANGE 0, 0, 0
+
+const WfOptionRow wf_option_table[] = {
+    /* model */
+    {"loss", WF_OPTION_ENUM, WF_GROUP_MODEL, PLAN, AT(loss), "none",
+     "none|cross_entropy|nll|mse|l1|smooth_l1|huber|bce|bce_with_logits|kl_div", NO_RANGE,
+     "loss of the model's first output; none: that output is the loss already"},
+    {"target", WF_OPTION_STRING, WF_GROUP_MODEL, PLAN, AT(target), "", "NAME", NO_RANGE,
+     "name of the input that holds the loss's target (default: y)"},
+    {"reduction", WF_OPTION_ENUM, WF_GROUP_MODEL, PLAN, AT(reduction), "mean", "mean|sum|batchmean", NO_RANGE,
+     "how the loss is reduced; batchmean: kl_div only"},
+    {"label-smoothing", WF_OPTION_FLOAT, WF_GROUP_MODEL, PLAN, AT(label_smoothing), "0", "X", 0, 1, 0,
+     "cross_entropy: share of the target spread over all classes"},
+    {"ignore-index", WF_OPTION_INT, WF_GROUP_MODEL, PLAN, AT(ignore_index), "-100", "N", -9007199254740992.0,
+     9007199254740992.0, 0, "cross_entropy, nll: target value that counts for nothing"},
+    {"loss-weights", WF_OPTION_STRING, WF_GROUP_MODEL, PLAN, AT(loss_weights), "", "FILE", NO_RANGE,
+     "cross_entropy, nll, bce, bce_with_logits: safetensors file with one tensor, the weights"},
+    {"beta", WF_OPTION_FLOAT, WF_GROUP_MODEL, PLAN, AT(beta), "1", "X", FROM(0),
+     "smooth_l1: where the square turns into a line"},
+    {"delta", WF_OPTION_FLOAT, WF_GROUP_MODEL, PLAN, AT(delta), "1", "X", ABOVE(0),
+     "huber: where the square turns into a line"},
+    {"predictions", WF_OPTION_INT, WF_GROUP_MODEL, PLAN, AT(predictions), "-1", "N", -1, 4096, 0,
+     "output that holds the predictions for accuracy (default: the loss's logits)"},
+    {"accept-lost-stopgrad", WF_OPTION_BOOL, WF_GROUP_MODEL, PLAN, AT(accept_lost_stopgrad), "false", "", NO_RANGE,
+     "train although the export dropped a detach or no_grad"},
+
+    /* optimiser */
+    {"optimizer", WF_OPTION_ENUM, WF_GROUP_OPTIMISER, PLAN, AT(optimizer), "adamw", "sgd|adam|adamw|rmsprop|adagrad",
+     NO_RANGE, "torch.optim's optimiser of that name"},
+    {"lr", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, SCALAR, AT(hyper.lr), "0.001", "X", FROM(0),
+     "learning rate (rmsprop and adagrad: 0.01)"},
+    {"betas", WF_OPTION_FLOATS, WF_GROUP_OPTIMISER, PLAN, AT(hyper.beta1), "0.9,0.999", "X,Y", 0, 1, 2,
+     "adam, adamw: decay of the first and the second moment"},
+    {"eps", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.eps), "1e-08", "X", FROM(0),
+     "added to the denominator (adagrad: 1e-10)"},
+    {"weight-decay", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.weight_decay), "0", "X", FROM(0),
+     "decay of the weights (adamw: decoupled, 0.01)"},
+    {"momentum", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.momentum), "0", "X", FROM(0), "sgd, rmsprop"},
+    {"dampening", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.dampening), "0", "X", ANY, "sgd, of momentum"},
+    {"nesterov", WF_OPTION_BOOL, WF_GROUP_OPTIMISER, PLAN, AT(hyper.nesterov), "false", "", NO_RANGE,
+     "sgd: Nesterov's momentum"},
+    {"amsgrad", WF_OPTION_BOOL, WF_GROUP_OPTIMISER, PLAN, AT(hyper.amsgrad), "false", "", NO_RANGE,
+     "adam, adamw: the largest second moment so far"},
+    {"maximize", WF_OPTION_BOOL, WF_GROUP_OPTIMISER, PLAN, AT(hyper.maximize), "false", "", NO_RANGE,
+     "go up the gradient"},
+    {"alpha", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.alpha), "0.99", "X", 0, 1, 0,
+     "rmsprop: decay of the squared gradient"},
+    {"centered", WF_OPTION_BOOL, WF_GROUP_OPTIMISER, PLAN, AT(hyper.centered), "false", "", NO_RANGE,
+     "rmsprop: divide by the estimated variance"},
+    {"lr-decay", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.lr_decay), "0", "X", FROM(0),
+     "adagrad: decay of the learning rate"},
+    {"initial-accumulator-value", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(hyper.initial_accumulator), "0", "X",
+     FROM(0), "adagrad: start of the squared sum"},
+    {"param-group", WF_OPTION_GROUPS, WF_GROUP_OPTIMISER, PLAN, AT(groups), "", "GLOB:NAME=X,...", NO_RANGE,
+     "other values for parameters whose name matches, e.g. '*.bias:weight-decay=0'; betas=X/Y; repeatable, the first "
+     "match counts"},
+    {"schedule", WF_OPTION_ENUM, WF_GROUP_OPTIMISER, SCALAR, AT(schedule), "constant",
+     "constant|linear|cosine|step|one-cycle", NO_RANGE, "course of the learning rate"},
+    {"warmup-steps", WF_OPTION_INT, WF_GROUP_OPTIMISER, SCALAR, AT(warmup_steps), "0", "N", COUNT(0),
+     "raise the learning rate linearly over the first N steps"},
+    {"min-lr", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, SCALAR, AT(min_lr), "0", "X", FROM(0),
+     "linear, cosine: where the learning rate ends"},
+    {"step-size", WF_OPTION_INT, WF_GROUP_OPTIMISER, SCALAR, AT(step_size), "none", "N", COUNT(1),
+     "step: steps between two cuts"},
+    {"gamma", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, SCALAR, AT(gamma), "0.1", "X", ABOVE(0), "step: factor of a cut"},
+    {"max-lr", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, SCALAR, AT(max_lr), "none", "X", ABOVE(0),
+     "one-cycle: the peak (default: lr)"},
+    {"pct-start", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, SCALAR, AT(pct_start), "0.3", "X", 0, 1, 0,
+     "one-cycle: share of the steps that rise"},
+    {"total-steps", WF_OPTION_INT, WF_GROUP_OPTIMISER, SCALAR, AT(total_steps), "auto", "N", COUNT(1),
+     "length of the schedule (default: the length of the training)"},
+    {"clip-norm", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(clip_norm), "none", "X", ABOVE(0),
+     "limit of the gradients' norm, as clip_grad_norm_"},
+    {"clip-value", WF_OPTION_FLOAT, WF_GROUP_OPTIMISER, PLAN, AT(clip_value), "none", "X", ABOVE(0),
+     "limit of each gradient element, as clip_grad_value_"},
+    {"update", WF_OPTION_ENUM, WF_GROUP_OPTIMISER, PLAN, AT(update), "late", "late|early", NO_RANGE,
+     "early: update each parameter as soon as its gradient is there (less memory; no retry of a step)"},
+
+    /* run */
+    {"steps", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(steps), "none", "N", COUNT(1), "train for N steps"},
+    {"epochs", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(epochs), "none", "N", COUNT(1),
+     "train for N passes over the data (default: 1, when no steps are given)"},
+    {"batch-size", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(batch_size), "auto", "N", 1, 1 << 30, 0,
+     "samples in a step (default: the export's)"},
+    {"seed", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(seed), "0", "N", COUNT(0), "of shuffling and of random ops"},
+    {"threads", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(threads), "auto", "N", 1, 1024, 0,
+     "threads of a step (default: all cores); results do not depend on it"},
+    {"nproc", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(nproc), "1", "N", 1, 65536, 0, "processes of this training"},
+    {"check-finite", WF_OPTION_BOOL, WF_GROUP_RUN, PLAN, AT(check_finite), "false", "", NO_RANGE,
+     "stop at the first step whose loss or gradient is not finite"},
+    {"deterministic", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(deterministic), "fixed", "fixed|elastic", NO_RANGE,
+     "fixed: the same bits on the same number of processes; elastic: on any number"},
+
+    /* data */
+    {"data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(data), "", "[NAME=]FILE", NO_RANGE,
+     "training data: safetensors, or IDX (also .gz); NAME: the model input that it feeds; repeatable"},
+    {"eval-data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(eval_data), "", "[NAME=]FILE", NO_RANGE,
+     "data to evaluate with after every epoch; repeatable"},
+    {"shuffle", WF_OPTION_BOOL, WF_GROUP_DATA, SCALAR, AT(shuffle), "true", "", NO_RANGE,
+     "visit the samples in another order in each epoch"},
+
+    /* output */
+    {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o"},
+    {"log-every", WF_OPTION_INT, WF_GROUP_OUTPUT, SCALAR, AT(log_every), "10", "N", COUNT(1), "steps between lines"},
+    {"checkpoint-every", WF_OPTION_INT, WF_GROUP_OUTPUT, SCALAR, AT(checkpoint_every), "none", "N", COUNT(1),
+     "steps between checkpoints"},
+    {"resume", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(resume), "", "PATH", NO_RANGE,
+     "go on from this checkpoint"},
+    {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
+     "print results and errors as JSON on stdout"},
+    {"weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(weights), "true", "", NO_RANGE,
+     "keep the initial weights in a compiled step"},
+
+    /* compile */
+    {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4", NO_RANGE,
+     "instruction set: v3 (AVX2) or v4 (AVX-512)"},
+    {"cache", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(cache), "true", "", NO_RANGE,
+     "use compiled kernels of earlier runs"},
+    {"cache-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(cache_dir), "", "PATH", NO_RANGE,
+     "where compiled kernels are kept"},
+    {"dump-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(dump_dir), "", "PATH", NO_RANGE,
+     "write the graph after every pass"},
+    {"after", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(after), "", "PASS", NO_RANGE,
+     "weft graph: show the graph after this pass"},
+    {NULL, 0, 0, false, 0, NULL, NULL, 0, 0, 0, NULL},
+};
+_Static_assert(WF_LEN(wf_option_table) - 1 <= WF_OPTION_ROWS, "WF_OPTION_ROWS is too small");
+
+const WfOptionRow *wf_option_find(const char *name)
+{
+    for (const WfOptionRow *r = wf_option_table; r->name; r++)
+        if (!strcmp(r->name, name))
+            return r;
+    return NULL;
+}
+
+static bool is_hyper(const WfOptionRow *row)
+{
+    return row->offset >= AT(hyper) && row->offset < AT(hyper) + sizeof(WfHyper);
+}
+
+/* The bit of a hyperparameter's row in WfParamGroup.set. */
+static unsigned hyper_bit(const WfOptionRow *row)
+{
+    unsigned bit = 1;
+    for (const WfOptionRow *r = wf_option_table; r != row; r++)
+        if (is_hyper(r))
+            bit <<= 1;
+    return bit;
+}
+
+/* ---- text -> value ---- */
+
+static void bad_value(WfCtx *ctx, const WfOptionRow *row, const char *value, const char *want) WF_NORETURN;
+static void bad_value(WfCtx *ctx, const WfOptionRow *row, const char *value, const char *want)
+{
+    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: \"%.60s\" is not %s", row->name, value, want);
+}
+
+static void parse_bool(WfCtx *ctx, const WfOptionRow *row, const char *value, bool *out)
+{
+    static const char *const yes[] = {"true", "1", "yes", "on"}, *const no[] = {"false", "0", "no", "off"};
+    for (size_t i = 0; i < WF_LEN(yes); i++) {
+        if (!strcmp(value, yes[i]) || !strcmp(value, no[i])) {
+            *out = !strcmp(value, yes[i]);
+            return;
+        }
+    }
+    bad_value(ctx, row, value, "true or false");
+}
+
+/* Reads all of text[0..n) as a number; false when it is none. Neither NaN nor infinity is a number here. */
+static bool read_number(const char *text, size_t n, bool whole, double *out, int64_t *integer)
+{
+    char copy[64], *end;
+    if (n == 0 || n >= sizeof copy || strchr(" \t\n", text[0]))
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    if (whole) {
+        *integer = strtoll(copy, &end, 10);
+        *out = (double)*integer;
+        return *end == 0 && end != copy;
+    }
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c == (locale_t)0)
+        return false;
+    *out = strtod_l(copy, &end, c);
+    freelocale(c);
+    return *end == 0 && end != copy && isfinite(*out);
+}
+
+static void check_range(WfCtx *ctx, const WfOptionRow *row, const char *value, double v)
+{
+    bool low = row->open & 1 ? v <= row->lo : v < row->lo, high = row->open & 2 ? v >= row->hi : v > row->hi;
+    if (!low && !high)
+        return;
+    char lo[40] = "", hi[40] = "";
+    if (isfinite(row->lo))
+        snprintf(lo, sizeof lo, " %s %g", row->open & 1 ? "above" : "at least", row->lo);
+    if (isfinite(row->hi))
+        snprintf(hi, sizeof hi, "%s %s %g", *lo ? " and" : "", row->open & 2 ? "below" : "at most", row->hi);
+    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: %.60s is out of range; it must be%s%s", row->name, value,
+               lo, hi);
+}
+
+/* A word in place of a number ("auto", "none"): only the one that the table has as default. */
+static bool is_word(const WfOptionRow *row, const char *value)
+{
+    return strchr("an", row->fallback[0]) && row->fallback[0] && !strcmp(value, row->fallback);
+}
+
+static void parse_number(WfCtx *ctx, const WfOptionRow *row, const char *value, void *field)
+{
+    bool whole = row->kind == WF_OPTION_INT;
+    double v = 0;
+    int64_t integer = 0;
+    if (!is_word(row, value)) {
+        if (!read_number(value, strlen(value), whole, &v, &integer))
+            bad_value(ctx, row, value, whole ? "a whole number" : "a number");
+        check_range(ctx, row, value, v);
+    }
+    if (whole)
+        *(int64_t *)field = integer;
+    else
+        *(double *)field = v;
+}
+
+/* Two numbers, separated by a comma or (where commas separate options) by a slash. */
+static void parse_pair(WfCtx *ctx, const WfOptionRow *row, const char *value, double *out)
+{
+    size_t n = strcspn(value, ",/");
+    int64_t unused;
+    double v[2];
+    if (!value[n] || !read_number(value, n, false, &v[0], &unused) ||
+        !read_number(value + n + 1, strlen(value + n + 1), false, &v[1], &unused))
+        bad_value(ctx, row, value, "two numbers, such as 0.9,0.999");
+    check_range(ctx, row, value, v[0]);
+    check_range(ctx, row, value, v[1]);
+    memcpy(out, v, sizeof v);
+}
+
+static void parse_enum(WfCtx *ctx, const WfOptionRow *row, const char *value, int *out)
+{
+    size_t n = strlen(value);
+    int i = 0;
+    for (const char *c = row->choices; c; i++) {
+        const char *bar = strchr(c, '|');
+        if (n == (bar ? (size_t)(bar - c) : strlen(c)) && !memcmp(c, value, n)) {
+            *out = i;
+            return;
+        }
+        c = bar ? bar + 1 : NULL;
+    }
+    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: \"%.60s\" is not one of %s", row->name, value,
+               row->choices);
+}
+
+static void parse_group(WfCtx *ctx, WfOptions *o, const WfOptionRow *row, const char *value);
+
+/* Reads `value` into `field`, which has the type that the row's kind says. */
+static void parse_field(WfCtx *ctx, WfOptions *o, const WfOptionRow *row, const char *value, void *field)
+{
+    switch (row->kind) {
+    case WF_OPTION_BOOL:
+        parse_bool(ctx, row, value, field);
+        break;
+    case WF_OPTION_INT:
+    case WF_OPTION_FLOAT:
+        parse_number(ctx, row, value, field);
+        break;
+    case WF_OPTION_FLOATS:
+        parse_pair(ctx, row, value, field);
+        break;
+    case WF_OPTION_ENUM:
+        parse_enum(ctx, row, value, field);
+        break;
+    case WF_OPTION_STRING:
+        *(char **)field = *value ? wf_arena_strdup(o->arena, value) : NULL;
+        break;
+    case WF_OPTION_STRINGS:
+        if (!*value)
+            bad_value(ctx, row, value, "a file");
+        WF_PUSH(o->arena, (WfStrings *)field, wf_arena_strdup(o->arena, value));
+        break;
+    case WF_OPTION_GROUPS:
+        parse_group(ctx, o, row, value);
+        break;
+    }
+}
+
+/* GLOB:name=value,... with the names of the hyperparameter rows. */
+static void parse_group(WfCtx *ctx, WfOptions *o, const WfOptionRow *row, const char *value)
+{
+    const char *colon = strrchr(value, ':');
+    if (!colon || colon == value || !colon[1])
+        bad_value(ctx, row, value, "GLOB:NAME=X,..., such as '*.bias:weight-decay=0'");
+    WfParamGroup g = {.pattern = wf_arena_strndup(o->arena, value, (size_t)(colon - value)),
+                      .text = wf_arena_strdup(o->arena, colon + 1)};
+    char *words = wf_arena_strdup(o->arena, g.text), *save = NULL;
+    for (char *word = strtok_r(words, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        char *equals = strchr(word, '=');
+        if (!equals)
+            bad_value(ctx, row, value, "GLOB:NAME=X,...");
+        *equals = 0;
+        const WfOptionRow *r = wf_option_find(word);
+        if (!r || !is_hyper(r))
+            wf_fail(ctx, WEFT_ERR_USAGE, "option param-group: \"%.60s\" is no setting of a parameter group", word);
+        parse_field(ctx, o, r, equals + 1, (char *)&g.hyper + (r->offset - AT(hyper)));
+        g.set |= hyper_bit(r);
+    }
+    WF_PUSH(o->arena, &o->groups, g);
+}
+
+/* ---- defaults ---- */
+
+/* PyTorch 2.x's defaults where the table's are not those of this optimiser. */
+static const char *default_text(const WfOptionRow *row, WfOptim optimizer)
+{
+    if (!strcmp(row->name, "lr") && (optimizer == WF_OPTIM_RMSPROP || optimizer == WF_OPTIM_ADAGRAD))
+        return "0.01";
+    if (!strcmp(row->name, "eps") && optimizer == WF_OPTIM_ADAGRAD)
+        return "1e-10";
+    if (!strcmp(row->name, "weight-decay") && optimizer == WF_OPTIM_ADAMW)
+        return "0.01";
+    return row->fallback;
+}
+
+static void default_hypers(WfCtx *ctx, WfOptions *o)
+{
+    for (const WfOptionRow *r = wf_option_table; r->name; r++)
+        if (is_hyper(r) && o->origin[r - wf_option_table] == WF_FROM_DEFAULT)
+            parse_field(ctx, o, r, default_text(r, o->optimizer), (char *)o + r->offset);
+}
+
+void wf_options_init(WfCtx *ctx, WfArena *a, WfOptions *o)
+{
+    memset(o, 0, sizeof *o);
+    o->arena = a;
+    for (const WfOptionRow *r = wf_option_table; r->name; r++)
+        if (r->kind != WF_OPTION_STRINGS && r->kind != WF_OPTION_GROUPS)
+            parse_field(ctx, o, r, r->fallback, (char *)o + r->offset);
+    default_hypers(ctx, o);
+}
+
+static void unknown_option(WfCtx *ctx, const char *name) WF_NORETURN;
+static void unknown_option(WfCtx *ctx, const char *name)
+{
+    const char *names[WF_OPTION_ROWS];
+    int n = 0;
+    for (const WfOptionRow *r = wf_option_table; r->name; r++)
+        names[n++] = r->name;
+    const char *near = wf_nearest(name, names, n);
+    char hint[120];
+    snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "");
+    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, near ? hint : "`weft train --help` lists all options", "unknown option \"%.60s\"",
+               name);
+}
+
+void wf_options_set_from(WfCtx *ctx, WfOptions *o, const char *name, const char *value, WfOrigin origin)
+{
+    const WfOptionRow *row = wf_option_find(name);
+    bool contrary = false;
+    if (!row && !strncmp(name, "no-", 3)) {
+        row = wf_option_find(name + 3);
+        contrary = row && row->kind == WF_OPTION_BOOL;
+        row = contrary ? row : NULL;
+    }
+    if (!row)
+        unknown_option(ctx, name);
+    if (contrary) {
+        bool v;
+        parse_bool(ctx, row, value, &v);
+        value = v ? "false" : "true";
+    }
+    parse_field(ctx, o, row, value, (char *)o + row->offset);
+    o->origin[row - wf_option_table] = (unsigned char)origin;
+    if (!strcmp(row->name, "optimizer"))
+        default_hypers(ctx, o);
+}
+
+void wf_options_set(WfCtx *ctx, WfOptions *o, const char *name, const char *value)
+{
+    wf_options_set_from(ctx, o, name, value, WF_FROM_FLAG);
+}
+
+WfOrigin wf_option_origin(const WfOptions *o, const char *name)
+{
+    const WfOptionRow *row = wf_option_find(name);
+    return row ? (WfOrigin)o->origin[row - wf_option_table] : WF_FROM_DEFAULT;
+}
+
+/* First matching group over the general values. */
+WfHyper wf_options_hyper(const WfOptions *o, const char *parameter)
+{
+    WfHyper h = o->hyper;
+    for (int i = 0; i < o->groups.n; i++) {
+        const WfParamGroup *g = &o->groups.at[i];
+        if (fnmatch(g->pattern, parameter, 0) != 0)
+            continue;
+        for (const WfOptionRow *r = wf_option_table; r->name; r++) {
+            if (!is_hyper(r) || !(g->set & hyper_bit(r)))
+                continue;
+            size_t at = r->offset - AT(hyper), size = r->kind == WF_OPTION_BOOL     ? sizeof(bool)
+                                                     : r->kind == WF_OPTION_FLOATS ? 2 * sizeof(double)
+                                                                                   : sizeof(double);
+            memcpy((char *)&h + at, (const char *)&g->hyper + at, size);
+        }
+        break;
+    }
+    return h;
+}
+
+/* ---- value -> text ---- */
+
+static void put_enum(WfStr *out, const char *choices, int i)
+{
+    const char *c = choices;
+    while (i-- > 0 && strchr(c, '|'))
+        c = strchr(c, '|') + 1;
+    wf_str_putn(out, c, strcspn(c, "|"));
+}
+
+void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out)
+{
+    const void *field = (const char *)o + row->offset;
+    switch (row->kind) {
+    case WF_OPTION_BOOL:
+        wf_str_puts(out, *(const bool *)field ? "true" : "false");
+        break;
+    case WF_OPTION_INT:
+        if (*(const int64_t *)field == 0 && is_word(row, row->fallback))
+            wf_str_puts(out, row->fallback);
+        else
+            wf_str_printf(out, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case WF_OPTION_FLOAT:
+        if (*(const double *)field == 0 && is_word(row, row->fallback))
+            wf_str_puts(out, row->fallback);
+        else
+            wf_str_float(out, *(const double *)field);
+        break;
+    case WF_OPTION_FLOATS:
+        wf_str_float(out, ((const double *)field)[0]);
+        wf_str_putc(out, ',');
+        wf_str_float(out, ((const double *)field)[1]);
+        break;
+    case WF_OPTION_ENUM:
+        put_enum(out, row->choices, *(const int *)field);
+        break;
+    case WF_OPTION_STRING:
+        wf_str_puts(out, *(char *const *)field ? *(char *const *)field : "");
+        break;
+    case WF_OPTION_STRINGS:
+        for (int i = 0; i < ((const WfStrings *)field)->n; i++)
+            wf_str_printf(out, "%s%s", i ? " " : "", ((const WfStrings *)field)->at[i]);
+        break;
+    case WF_OPTION_GROUPS:
+        for (int i = 0; i < o->groups.n; i++)
+            wf_str_printf(out, "%s%s:%s", i ? " " : "", o->groups.at[i].pattern, o->groups.at[i].text);
+        break;
+    }
+}
+
+void wf_options_key(const WfOptions *o, WfStr *out)
+{
+    for (const WfOptionRow *r = wf_option_table; r->name; r++) {
+        if (!r->plan)
+            continue;
+        wf_str_printf(out, "%s=", r->name);
+        wf_option_text(o, r, out);
+        wf_str_putc(out, '\n');
+    }
+}

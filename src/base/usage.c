@@ -1,0 +1,192 @@
+/* Reading a command line through the option table, the rules between options, and the help text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* ---- the command line ---- */
+
+void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfStrings *words)
+{
+    bool ended = false;
+    for (int i = 0; i < argc; i++) {
+        char *arg = argv[i];
+        if (!strcmp(arg, "-o"))
+            arg = "--out";
+        if (ended || arg[0] != '-' || !strcmp(arg, "-") || !strcmp(arg, "-h") || !strcmp(arg, "--help")) {
+            WF_PUSH(o->arena, words, arg);
+            continue;
+        }
+        if (!strcmp(arg, "--")) {
+            ended = true;
+            continue;
+        }
+        if (arg[1] != '-')
+            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "options are written --name value", "unknown option \"%.60s\"", arg);
+        const char *equals = strchr(arg, '=');
+        char *name = equals ? wf_arena_strndup(o->arena, arg + 2, (size_t)(equals - arg) - 2) : arg + 2;
+        const WfOptionRow *row = wf_option_find(!strncmp(name, "no-", 3) ? name + 3 : name);
+        if (equals)
+            wf_options_set(ctx, o, name, equals + 1);
+        else if (!row || row->kind == WF_OPTION_BOOL)
+            wf_options_set(ctx, o, name, "true"); /* an unknown name is reported there */
+        else if (i + 1 == argc)
+            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: its value is missing", name);
+        else
+            wf_options_set(ctx, o, name, argv[++i]);
+    }
+}
+
+/* ---- rules between options ---- */
+
+#define BIT(i) (1u << (i))
+
+/* An option that only some losses or optimisers or schedules know. `of` is the row that decides. */
+static const struct {
+    const char *name, *of;
+    unsigned allowed;
+} only[] = {
+    {"reduction", "loss", ~BIT(WF_LOSS_NONE)},
+    {"target", "loss", ~BIT(WF_LOSS_NONE)},
+    {"label-smoothing", "loss", BIT(WF_LOSS_CROSS_ENTROPY)},
+    {"ignore-index", "loss", BIT(WF_LOSS_CROSS_ENTROPY) | BIT(WF_LOSS_NLL)},
+    {"loss-weights", "loss",
+     BIT(WF_LOSS_CROSS_ENTROPY) | BIT(WF_LOSS_NLL) | BIT(WF_LOSS_BCE) | BIT(WF_LOSS_BCE_WITH_LOGITS)},
+    {"beta", "loss", BIT(WF_LOSS_SMOOTH_L1)},
+    {"delta", "loss", BIT(WF_LOSS_HUBER)},
+    {"betas", "optimizer", BIT(WF_OPTIM_ADAM) | BIT(WF_OPTIM_ADAMW)},
+    {"eps", "optimizer", ~BIT(WF_OPTIM_SGD)},
+    {"momentum", "optimizer", BIT(WF_OPTIM_SGD) | BIT(WF_OPTIM_RMSPROP)},
+    {"dampening", "optimizer", BIT(WF_OPTIM_SGD)},
+    {"nesterov", "optimizer", BIT(WF_OPTIM_SGD)},
+    {"amsgrad", "optimizer", BIT(WF_OPTIM_ADAM) | BIT(WF_OPTIM_ADAMW)},
+    {"alpha", "optimizer", BIT(WF_OPTIM_RMSPROP)},
+    {"centered", "optimizer", BIT(WF_OPTIM_RMSPROP)},
+    {"lr-decay", "optimizer", BIT(WF_OPTIM_ADAGRAD)},
+    {"initial-accumulator-value", "optimizer", BIT(WF_OPTIM_ADAGRAD)},
+    {"min-lr", "schedule", BIT(WF_SCHEDULE_LINEAR) | BIT(WF_SCHEDULE_COSINE)},
+    {"step-size", "schedule", BIT(WF_SCHEDULE_STEP)},
+    {"gamma", "schedule", BIT(WF_SCHEDULE_STEP)},
+    {"max-lr", "schedule", BIT(WF_SCHEDULE_ONE_CYCLE)},
+    {"pct-start", "schedule", BIT(WF_SCHEDULE_ONE_CYCLE)},
+    {"warmup-steps", "schedule", ~BIT(WF_SCHEDULE_ONE_CYCLE)},
+};
+
+static void check_only(WfCtx *ctx, const WfOptions *o)
+{
+    for (size_t i = 0; i < WF_LEN(only); i++) {
+        const WfOptionRow *of = wf_option_find(only[i].of);
+        int value = *(const int *)((const char *)o + of->offset);
+        if (wf_option_origin(o, only[i].name) == WF_FROM_DEFAULT || only[i].allowed & BIT(value))
+            continue;
+        WfStr text = {.arena = o->arena};
+        wf_option_text(o, of, &text);
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, wf_option_find(only[i].name)->help, "option %s has no meaning for %s %s",
+                   only[i].name, only[i].of, text.at);
+    }
+}
+
+static void check_optimizer(WfCtx *ctx, const WfOptions *o)
+{
+    for (int i = -1; i < o->groups.n; i++) {
+        WfHyper h = i < 0 ? o->hyper : wf_options_hyper(o, o->groups.at[i].pattern);
+        if (h.nesterov && (h.momentum <= 0 || h.dampening != 0))
+            wf_fail(ctx, WEFT_ERR_USAGE, "option nesterov needs momentum above 0 and no dampening");
+    }
+    if (o->update == WF_UPDATE_EARLY && o->clip_norm > 0)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "use clip-value, or leave update at late",
+                   "update early cannot be used with clip-norm, which needs all gradients before the first update");
+}
+
+static void check_schedule(WfCtx *ctx, const WfOptions *o)
+{
+    if (o->steps && o->epochs)
+        wf_fail(ctx, WEFT_ERR_USAGE, "options steps and epochs are both given; one of them ends the training");
+    if (o->schedule == WF_SCHEDULE_STEP && !o->step_size)
+        wf_fail(ctx, WEFT_ERR_USAGE, "schedule step needs the option step-size");
+    if (o->min_lr > o->hyper.lr)
+        wf_fail(ctx, WEFT_ERR_USAGE, "option min-lr (%g) is above lr (%g)", o->min_lr, o->hyper.lr);
+    int64_t total = o->total_steps ? o->total_steps : o->steps;
+    bool ends = o->schedule == WF_SCHEDULE_LINEAR || o->schedule == WF_SCHEDULE_COSINE;
+    if (ends && total && o->warmup_steps >= total)
+        wf_fail(ctx, WEFT_ERR_USAGE, "option warmup-steps (%lld) leaves nothing of the schedule's %lld steps",
+                (long long)o->warmup_steps, (long long)total);
+}
+
+static void not_yet(WfCtx *ctx, bool used, const char *option)
+{
+    if (used)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, wf_option_find(option)->help, "option %s is not available yet", option);
+}
+
+void wf_options_check(WfCtx *ctx, const WfOptions *o)
+{
+    if (o->reduction == WF_REDUCE_BATCHMEAN && o->loss != WF_LOSS_KL_DIV)
+        wf_fail(ctx, WEFT_ERR_USAGE, "reduction batchmean exists for the loss kl_div only");
+    check_only(ctx, o);
+    check_optimizer(ctx, o);
+    check_schedule(ctx, o);
+    not_yet(ctx, o->nproc > 1, "nproc");
+    not_yet(ctx, o->checkpoint_every > 0, "checkpoint-every");
+    not_yet(ctx, o->resume != NULL, "resume");
+    not_yet(ctx, o->deterministic == WF_DETERMINISTIC_ELASTIC, "deterministic");
+}
+
+/* ---- help ---- */
+
+enum { HELP_COLUMN = 34, HELP_WIDTH = 110 };
+
+static void put_wrapped(WfStr *out, const char *text, int column)
+{
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        if (column + (int)n > HELP_WIDTH) {
+            wf_str_printf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        wf_str_putn(out, text, n);
+        column += (int)n;
+        text += n;
+        if (*text == ' ') {
+            wf_str_putc(out, *text++);
+            column++;
+        }
+    }
+}
+
+static void put_row(WfStr *out, const WfOptionRow *row)
+{
+    bool on = row->kind == WF_OPTION_BOOL && !strcmp(row->fallback, "true");
+    size_t start = out->n;
+    wf_str_printf(out, "  --%s%s", on ? "no-" : "", row->name);
+    if (row->kind == WF_OPTION_ENUM && strlen(row->choices) > HELP_COLUMN - 14)
+        wf_str_puts(out, " NAME");
+    else if (row->kind != WF_OPTION_BOOL)
+        wf_str_printf(out, " %s", row->choices);
+    int column = (int)(out->n - start);
+    wf_str_printf(out, "%*s", column < HELP_COLUMN ? HELP_COLUMN - column : 2, "");
+    column = column < HELP_COLUMN ? HELP_COLUMN : column + 2;
+    WfStr text = {.arena = out->arena};
+    wf_str_printf(&text, "%s%s", on ? "do not " : "", row->help);
+    if (row->kind == WF_OPTION_ENUM && strlen(row->choices) > HELP_COLUMN - 14)
+        wf_str_printf(&text, ": %s", row->choices);
+    bool number = row->kind == WF_OPTION_INT || row->kind == WF_OPTION_FLOAT || row->kind == WF_OPTION_FLOATS;
+    bool word = row->fallback[0] == 'a' || row->fallback[0] == 'n';
+    if (row->kind == WF_OPTION_ENUM || (number && !word && !strstr(row->help, "default")))
+        wf_str_printf(&text, " (default: %s)", row->fallback);
+    put_wrapped(out, text.at, column);
+    wf_str_putc(out, '\n');
+}
+
+void wf_options_help(WfStr *out, unsigned groups)
+{
+    static const char *const titles[WF_GROUPS] = {"Model and loss", "Optimiser", "Run", "Data", "Output", "Compiler"};
+    for (int g = 0; g < WF_GROUPS; g++) {
+        if (!(groups & BIT(g)))
+            continue;
+        wf_str_printf(out, "\n%s:\n", titles[g]);
+        for (const WfOptionRow *r = wf_option_table; r->name; r++)
+            if ((int)r->group == g)
+                put_row(out, r);
+    }
+}
