@@ -1,0 +1,324 @@
+/* Matrix products, packed.
+ *
+ * K is cut into equal blocks of at most 256. For each block a tile packs its part of B into column panels that stay in
+ * the second-level cache, then takes A a few rows at a time: packs them, and runs the register tile along the panels.
+ * Any transposition is absorbed by packing. An element of D is the sum over the blocks, in order, of chains of fused
+ * multiply-adds within a block: a function of K alone, so cuts of M and N never change bits.
+ *
+ * Tiles: M and N are halved, the longer side first, until a tile is small enough to balance eight threads, but not
+ * so small that packing shows. When M x N is too small for that and K is long (gradients of narrow layers), K is split
+ * into ranges whose partial results lie in the workspace and are added in a balanced tree by a second phase. */
+#include <string.h>
+
+#include "kernels/private.h"
+
+/* ---- blocks, shared with attention and rnn ----------------------------------------------------------------------- */
+
+int64_t wf_product_scratch(int64_t n, int64_t k)
+{
+    int64_t kc = k < WF_KC ? k : WF_KC;
+    return WF_BLOCK_SCRATCH + wf_up(n, WF_NR) * kc;
+}
+
+void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch)
+{
+    int64_t blocks = wf_k_blocks(k);
+    float *packed = scratch + WF_BLOCK_SCRATCH;
+    for (int64_t q = 0; q < blocks; q++) {
+        int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
+        vec->pack_b(kc, n, b + p * bk, bk, bn, packed);
+        vec->block(m, n, kc, a + p * ak, am, ak, packed, c, ldc, add || q, scratch);
+    }
+    for (int64_t i = 0; !k && !add && i < m; i++)
+        memset(c + i * ldc, 0, (size_t)n * sizeof(float));
+}
+
+int64_t wf_prepack_size(int64_t k, int64_t n)
+{
+    return k * wf_up(n, WF_NR);
+}
+
+void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out)
+{
+    int64_t blocks = wf_k_blocks(k);
+    for (int64_t q = 0; q < blocks; q++) {
+        int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
+        vec->pack_b(kc, n, b + p * bk, bk, bn, out + p * wf_up(n, WF_NR));
+    }
+}
+
+void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                       const float *packed, float *c, int64_t ldc, bool add, float *scratch)
+{
+    int64_t blocks = wf_k_blocks(k);
+    for (int64_t q = 0; q < blocks; q++) {
+        int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
+        vec->block(m, n, kc, a + p * ak, am, ak, packed + p * wf_up(n, WF_NR), c, ldc, add || q, scratch);
+    }
+}
+
+/* ---- the call --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const WfVec *vec;
+    bool f64, add;
+    int bias, out;                    /* operand numbers; bias 0: none */
+    int n_batch;
+    int64_t batch[4], a_batch[4], b_batch[4], d_batch[4], n_batches;
+    int64_t m, n, k, am, ak, bk, bn, dm, bias_stride;
+    int64_t m_tiles, n_tiles, k_splits, group;   /* group: batch entries of one tile, when they are small */
+} Gemm;
+
+/* Batch dims over which A and D advance evenly and B stays are rows. */
+static void fold(Gemm *g)
+{
+    while (g->n_batch) {
+        int i = g->n_batch - 1;
+        bool rows = g->b_batch[i] == 0 && g->a_batch[i] == g->m * g->am && g->d_batch[i] == g->m * g->dm;
+        if (!rows && g->batch[i] != 1)
+            return;
+        g->m *= g->batch[i];
+        g->n_batch--;
+    }
+}
+
+static int64_t tile_rows(int64_t n, int64_t tiles, int64_t unit, int64_t i)
+{
+    int64_t units = (n + unit - 1) / unit, at = units * i / tiles * unit;
+    return at < n ? at : n;
+}
+
+static void cut(Gemm *g)
+{
+    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    const double small = 6e6, target = 24e6;
+    g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
+    if (g->f64)
+        g->k = g->k < 0 ? 0 : g->k;
+    for (;;) {
+        double tiles = (double)(g->m_tiles * g->n_tiles), each = flops / tiles;
+        int64_t rows = g->m / g->m_tiles, cols = g->n / g->n_tiles;
+        bool wide = cols > 512 || rows > 1024;
+        if (!wide && (each < 2 * small || (each < target && tiles * (double)g->n_batches >= 16)))
+            break;
+        if (!wide && rows < 128 && cols < 128)
+            break;
+        if (cols > 512 || (cols >= 2 * rows && rows <= 512))
+            g->n_tiles *= 2;
+        else
+            g->m_tiles *= 2;
+    }
+    int64_t tiles = g->m_tiles * g->n_tiles * g->n_batches;
+    if (!g->f64 && g->n_batches == 1 && g->m * g->n <= 1 << 18)
+        while (tiles * g->k_splits < 8 && g->k / g->k_splits >= 512 &&
+               flops / (double)(tiles * g->k_splits) > 2 * small / 4)
+            g->k_splits *= 2;
+    if (g->m_tiles * g->n_tiles == 1 && flops < small) {
+        double per = small / (flops + 1e3);
+        g->group = per > (double)g->n_batches / 8 ? (g->n_batches + 7) / 8 : (int64_t)per + 1;
+        if (flops * (double)g->n_batches < 1e6)
+            g->group = g->n_batches;
+        g->group = g->group < 1 ? 1 : g->group;
+    }
+}
+
+static void plan(const WfLibDesc *d, Gemm *g)
+{
+    memset(g, 0, sizeof *g);
+    bool has_bias = d->n > 3 && wf_has(d, 2);
+    g->out = d->n > 3 ? 3 : 2;
+    const WfOperand *a = &d->operand[0], *b = &d->operand[1], *o = &d->operand[g->out];
+    g->vec = wf_vec(d);
+    g->f64 = a->dtype == WF_F64;
+    g->add = d->param[0] == 1;
+    g->bias = has_bias ? 2 : 0;
+    g->bias_stride = has_bias ? d->operand[2].stride[0] : 0;
+    int r = a->rank;
+    g->m = a->shape[r - 2], g->k = a->shape[r - 1], g->n = b->shape[r - 1];
+    g->am = a->stride[r - 2], g->ak = a->stride[r - 1];
+    g->bk = b->stride[r - 2], g->bn = b->stride[r - 1];
+    g->dm = o->stride[r - 2];
+    /* A dim of size 1 may have any stride: call it contiguous where the other is not. */
+    if (g->k == 1 && g->am != 1)
+        g->ak = 1;
+    if (g->m == 1 && g->ak != 1)
+        g->am = 1;
+    if (g->n == 1 && g->bk != 1)
+        g->bn = 1;
+    if (g->k == 1 && g->bn != 1)
+        g->bk = 1;
+    for (int i = 0; i < r - 2; i++) {
+        if (o->shape[i] == 1)
+            continue;
+        int q = g->n_batch++;
+        g->batch[q] = o->shape[i];
+        g->a_batch[q] = a->shape[i] == 1 ? 0 : a->stride[i];
+        g->b_batch[q] = b->shape[i] == 1 ? 0 : b->stride[i];
+        g->d_batch[q] = o->stride[i];
+    }
+    fold(g);
+    g->n_batches = 1;
+    for (int i = 0; i < g->n_batch; i++)
+        g->n_batches *= g->batch[i];
+    if (g->m == 0 || g->n == 0)
+        g->n_batches = 0;
+    cut(g);
+}
+
+static bool accepts(const WfLibDesc *d, char *why, size_t size)
+{
+    if (d->n != 3 && d->n != 4)
+        return wf_refuse(why, size, "gemm takes A, B, bias, D");
+    int out = d->n - 1, rank = d->operand[0].rank;
+    WfDtype t = d->operand[0].dtype;
+    if (t != WF_F32 && t != WF_F64)
+        return wf_refuse(why, size, "A is neither f32 nor f64");
+    if (rank < 2 || rank > 6)
+        return wf_refuse(why, size, "A has %d dimensions, expected 2 to 6", rank);
+    if (!wf_want(d, 0, "A", t, rank, why, size) || !wf_want(d, 1, "B", t, rank, why, size) ||
+        !wf_want(d, out, "D", t, rank, why, size))
+        return false;
+    const WfOperand *a = &d->operand[0], *b = &d->operand[1], *o = &d->operand[out];
+    if (a->shape[rank - 2] != o->shape[rank - 2] || a->shape[rank - 1] != b->shape[rank - 2] ||
+        b->shape[rank - 1] != o->shape[rank - 1])
+        return wf_refuse(why, size, "the shapes of A, B and D do not fit");
+    for (int i = 0; i < rank - 2; i++)
+        if ((a->shape[i] != o->shape[i] && a->shape[i] != 1) || (b->shape[i] != o->shape[i] && b->shape[i] != 1))
+            return wf_refuse(why, size, "batch dimension %d of A, B and D does not fit", i);
+    for (int i = 0; i < 2; i++) {
+        const WfOperand *x = &d->operand[i];
+        if (x->stride[rank - 1] != 1 && x->stride[rank - 2] != 1 && x->shape[rank - 1] != 1 && x->shape[rank - 2] != 1)
+            return wf_refuse(why, size, "neither of the last two strides of %s is 1: copy it to a dense layout",
+                             i ? "B" : "A");
+    }
+    if (o->shape[rank - 1] > 1 && o->stride[rank - 1] != 1)
+        return wf_refuse(why, size, "the last stride of D is not 1: write to a dense D");
+    if (o->shape[rank - 2] > 1 && o->stride[rank - 2] < o->shape[rank - 1])
+        return wf_refuse(why, size, "rows of D overlap");
+    if (d->n == 4 && wf_has(d, 2) &&
+        (!wf_want(d, 2, "bias", t, 1, why, size) || d->operand[2].shape[0] != o->shape[rank - 1]))
+        return wf_refuse(why, size, "bias is not %s[N]", wf_dtype_name(t));
+    return true;
+}
+
+static int64_t tile_columns(const Gemm *g)
+{
+    int64_t units = (g->n + WF_NR - 1) / WF_NR;
+    return (units + g->n_tiles - 1) / g->n_tiles * WF_NR;
+}
+
+static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
+{
+    Gemm g;
+    plan(d, &g);
+    if (g.f64)
+        return;
+    *workspace = g.k_splits > 1 ? (size_t)(g.k_splits * g.m * g.n) * sizeof(float) : 0;
+    *scratch = (size_t)wf_product_scratch(tile_columns(&g), g.k) * sizeof(float);
+}
+
+static void product_f64(const Gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const double *a,
+                        const double *b, const double *bias, double *c)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        double *row = c + i * g->dm;
+        for (int64_t j = j0; j < j1; j++)
+            row[j] = (g->add ? row[j] : 0) + (bias ? bias[j * g->bias_stride] : 0);
+        for (int64_t p = 0; p < g->k; p++)
+            for (int64_t j = j0; j < j1; j++)
+                row[j] += a[i * g->am + p * g->ak] * b[p * g->bk + j * g->bn];
+    }
+}
+
+/* Sets the block to the bias (when D is not added to), or adds the bias to it. */
+static void bias_rows(const Gemm *g, int64_t m, int64_t n, const float *bias, float *c)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * g->dm + j] = (g->add ? c[i * g->dm + j] : 0) + bias[j * g->bias_stride];
+}
+
+static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int64_t ki, void *const *operand,
+                      float *workspace, float *scratch)
+{
+    int64_t a_at = 0, b_at = 0, d_at = 0;
+    for (int q = g->n_batch - 1; q >= 0; q--) {
+        int64_t x = entry % g->batch[q];
+        entry /= g->batch[q];
+        a_at += x * g->a_batch[q];
+        b_at += x * g->b_batch[q];
+        d_at += x * g->d_batch[q];
+    }
+    int64_t i0 = tile_rows(g->m, g->m_tiles, 1, mi), i1 = tile_rows(g->m, g->m_tiles, 1, mi + 1);
+    int64_t j0 = tile_rows(g->n, g->n_tiles, WF_NR, ni), j1 = tile_rows(g->n, g->n_tiles, WF_NR, ni + 1);
+    const void *bias = g->bias ? operand[g->bias] : NULL;
+    if (g->f64) {
+        product_f64(g, i0, i1, j0, j1, (const double *)operand[0] + a_at, (const double *)operand[1] + b_at, bias,
+                    (double *)operand[g->out] + d_at);
+        return;
+    }
+    int64_t k0 = g->k * ki / g->k_splits, k1 = g->k * (ki + 1) / g->k_splits;
+    const float *a = (const float *)operand[0] + a_at + i0 * g->am + k0 * g->ak;
+    const float *b = (const float *)operand[1] + b_at + j0 * g->bn + k0 * g->bk;
+    if (g->k_splits > 1) {
+        float *part = workspace + ki * g->m * g->n;
+        wf_product(g->vec, i1 - i0, j1 - j0, k1 - k0, a, g->am, g->ak, b, g->bk, g->bn, part + i0 * g->n + j0, g->n,
+                   false, scratch);
+        return;
+    }
+    float *c = (float *)operand[g->out] + d_at + i0 * g->dm + j0;
+    if (bias)
+        bias_rows(g, i1 - i0, j1 - j0, (const float *)bias + j0 * g->bias_stride, c);
+    wf_product(g->vec, i1 - i0, j1 - j0, k1 - k0, a, g->am, g->ak, b, g->bk, g->bn, c, g->dm, g->add || bias, scratch);
+}
+
+/* Adds the partial results of one range of rows in a balanced tree: ((0+1)+(2+3))+... */
+static void combine(const Gemm *g, int64_t tile, int64_t tiles, void *const *operand, float *part)
+{
+    int64_t i0 = g->m * tile / tiles, i1 = g->m * (tile + 1) / tiles, size = g->m * g->n;
+    for (int64_t step = 1; step < g->k_splits; step *= 2)
+        for (int64_t s = 0; s + step < g->k_splits; s += 2 * step)
+            for (int64_t e = i0 * g->n; e < i1 * g->n; e++)
+                part[s * size + e] += part[(s + step) * size + e];
+    const float *bias = g->bias ? operand[g->bias] : NULL;
+    for (int64_t i = i0; i < i1; i++) {
+        float *row = (float *)operand[g->out] + i * g->dm;
+        for (int64_t j = 0; j < g->n; j++) {
+            float start = (g->add ? row[j] : 0) + (bias ? bias[j * g->bias_stride] : 0);
+            row[j] = start + part[i * g->n + j];
+        }
+    }
+}
+
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
+                int thread)
+{
+    const Gemm *g = lib->self;
+    (void)thread;
+    if (phase == 1) {
+        combine(g, tile, lib->tiles[1], operand, workspace);
+        return;
+    }
+    int64_t ki = tile % g->k_splits, ni = tile / g->k_splits % g->n_tiles;
+    int64_t mi = tile / (g->k_splits * g->n_tiles) % g->m_tiles;
+    int64_t first = tile / (g->k_splits * g->n_tiles * g->m_tiles) * g->group;
+    int64_t last = first + g->group < g->n_batches ? first + g->group : g->n_batches;
+    for (int64_t entry = first; entry < last; entry++)
+        run_entry(g, entry, mi, ni, ki, operand, workspace, scratch);
+}
+
+static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
+{
+    (void)ctx;
+    (void)threads;
+    Gemm *g = WF_NEW(arena, Gemm);
+    plan(d, g);
+    lib->self = g;
+    lib->run = run;
+    lib->n_phases = g->k_splits > 1 ? 2 : 1;
+    lib->tiles[0] = (g->n_batches + g->group - 1) / g->group * g->m_tiles * g->n_tiles * g->k_splits;
+    lib->tiles[1] = g->k_splits > 1 ? (g->m < 8 ? 1 : 8) : 0;
+}
+
+const WfKind wf_kind_gemm = {"gemm", accepts, sizes, create};

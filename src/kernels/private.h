@@ -1,0 +1,56 @@
+/* Shared inside the room: the vector code of each ISA level, the table of kinds, blocks of matrix products. */
+#ifndef WF_KERNELS_PRIVATE_H
+#define WF_KERNELS_PRIVATE_H
+
+#include "kernels/kernels.h"
+
+/* Packed panels of the left matrix: rows WF_ROW apart (a multiple of the line, not of a page: rows of a panel must not
+ * share cache sets), or columns WF_COL apart. */
+enum { WF_KC = 256, WF_ROW = WF_KC + 16, WF_COL = 16, WF_PANEL = 14 * WF_ROW + 16 * WF_KC, WF_NR = 32 };
+/* Floats of scratch that `block` needs: a panel and the edge tile. */
+enum { WF_BLOCK_SCRATCH = WF_PANEL + 14 * 32 };
+
+typedef struct {
+    int level, nr;
+    /* Packs b[k, n] into panels of nr columns: out holds k * (n rounded up to nr) floats. */
+    void (*pack_b)(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
+    /* c[m, n] = (+=) a[m, k] b[k, n] for k <= WF_KC, b packed. */
+    void (*block)(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, float *c,
+                  int64_t ldc, bool add, float *scratch);
+} WfVec;
+extern const WfVec wf_vec_v3, wf_vec_v4;
+const WfVec *wf_vec(const WfLibDesc *d);
+
+/* K is cut into equal blocks of at most WF_KC, as a function of K only. */
+static inline int64_t wf_k_blocks(int64_t k) { return (k + WF_KC - 1) / WF_KC; }
+static inline int64_t wf_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* c[m, n] = (+=) a b with strides; b is packed block by block into scratch of wf_product_scratch(n, k) floats. */
+void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch);
+int64_t wf_product_scratch(int64_t n, int64_t k);
+/* The same with b packed ahead by wf_prepack into wf_prepack_size(k, n) floats; scratch of WF_BLOCK_SCRATCH floats. */
+void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
+int64_t wf_prepack_size(int64_t k, int64_t n);
+void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                       const float *packed, float *c, int64_t ldc, bool add, float *scratch);
+
+/* A kind of call. `sizes` may assume what `accepts` accepted; so may `create`, which fills phases, tiles, run, self. */
+typedef struct {
+    const char *name;
+    bool (*accepts)(const WfLibDesc *d, char *why, size_t size);
+    void (*sizes)(const WfLibDesc *d, size_t *workspace, size_t *scratch);
+    void (*create)(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib);
+} WfKind;
+extern const WfKind wf_kind_gemm, wf_kind_conv_fwd, wf_kind_conv_bwd_data, wf_kind_conv_bwd_weight,
+    wf_kind_attention_fwd, wf_kind_attention_bwd, wf_kind_rnn_fwd, wf_kind_rnn_bwd, wf_kind_sort, wf_kind_cumsum,
+    wf_kind_cumprod, wf_kind_scatter, wf_kind_scatter_full;
+
+/* Writes a reason and returns false. */
+bool wf_refuse(char *why, size_t size, const char *fmt, ...) WF_PRINTF(3, 4);
+static inline bool wf_has(const WfLibDesc *d, int i) { return i < d->n && d->operand[i].dtype; }
+bool wf_dense(const WfOperand *o);       /* row-major without gaps; dims of size 1 may have any stride */
+/* Refuses unless operand i has this dtype and rank. */
+bool wf_want(const WfLibDesc *d, int i, const char *name, WfDtype dtype, int rank, char *why, size_t size);
+
+#endif
