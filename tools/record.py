@@ -1,0 +1,431 @@
+#!/usr/bin/env python3
+"""Record a PyTorch training run as a case folder that `weft verify` replays.
+
+As a command (needs torch and safetensors):
+
+    python tools/record.py model.py:factory OUT --steps 5 --clip-norm 1.0
+
+where factory() returns (module, batches, optimizer). As a library:
+
+    record(module, batches, optimizer, "OUT", clip_norm=1.0)
+
+module     forward(*batch) returns the loss, or a structure whose first leaf is the loss.
+batches    one batch (a tuple or dict of tensors; used in every step), a list of batches, or a function of the step
+           (from 0). With accumulate=M or ranks=R each step takes M or R batches: a list of lists, or a function of
+           (step, part).
+optimizer  an optimiser over the module's parameters, or a function that makes one from them.
+
+The module and the optimiser are copied, never changed. The run is made twice, in float32 and in float64: their
+difference says how far rounding alone carries, and sets the tolerances. docs/cases.md describes the folder.
+"""
+import argparse
+import copy
+import importlib.util
+import inspect
+import json
+import os
+import sys
+
+import torch
+import torch.utils._pytree as pytree
+from safetensors.torch import save_file
+
+RTOL = 1e-4  # of every quantity, unless float32 itself is farther from float64 than a tenth of it
+METRIC = ("max|a-b| / max(max|a|, max|b|, 0.01*M) per tensor, "
+          "M = largest |value| over all tensors of the group (grad.*, param1.*, param5.*, buffer5.*, ...)")
+OPTIMIZERS = {
+    "SGD": ["momentum", "dampening", "nesterov", "weight_decay", "maximize"],
+    "Adam": ["amsgrad", "weight_decay", "maximize", "betas", "eps"],
+    "AdamW": ["amsgrad", "weight_decay", "maximize", "betas", "eps"],
+    "RMSprop": ["alpha", "eps", "momentum", "centered", "weight_decay", "maximize"],
+    "Adagrad": ["lr_decay", "eps", "weight_decay", "initial_accumulator_value", "maximize"],
+}
+
+
+# ---- the module and its optimiser, taken apart by name ----
+
+def tied_groups(module):
+    """Names of parameters that are one tensor, first name first."""
+    names = {}
+    for name, p in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(p), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def optimizer_plan(module, optimizer):
+    """(class, [(names, hyperparameters)]) of an optimiser over the module's parameters."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        optimizer = optimizer(module.parameters())
+    kind = type(optimizer).__name__
+    if kind not in OPTIMIZERS:
+        raise SystemExit(f"record: optimiser {kind} is not one of {', '.join(OPTIMIZERS)}")
+    names = {id(p): name for name, p in module.named_parameters()}
+    groups = []
+    for group in optimizer.param_groups:
+        unknown = [p for p in group["params"] if id(p) not in names]
+        if unknown:
+            raise SystemExit("record: the optimiser holds a tensor that is no parameter of the module")
+        hyper = {k: group[k] for k in ["lr"] + OPTIMIZERS[kind]}
+        hyper = {k: list(v) if isinstance(v, tuple) else v for k, v in hyper.items()}
+        groups.append(([names[id(p)] for p in group["params"]], hyper))
+    return type(optimizer), groups
+
+
+def make_optimizer(plan, module):
+    kind, groups = plan
+    parameters = dict(module.named_parameters())
+    return kind([{"params": [parameters[n] for n in names], **{k: tuple(v) if isinstance(v, list) else v
+                                                               for k, v in hyper.items()}}
+                 for names, hyper in groups])
+
+
+# ---- batches ----
+
+def is_batch(b):
+    values = b.values() if isinstance(b, dict) else b if isinstance(b, tuple) else ()
+    return bool(values) and all(isinstance(v, torch.Tensor) for v in values)
+
+
+def pick_batch(batches, step, part, parts):
+    if callable(batches):
+        return batches(step, part) if parts > 1 else batches(step)
+    if is_batch(batches):
+        return batches
+    of_step = batches[step % len(batches)]
+    return of_step[part] if parts > 1 else of_step
+
+
+def by_name(module, batch):
+    """The batch as a dict in the calling order of forward."""
+    if not is_batch(batch):
+        raise SystemExit("record: a batch must be a tuple or a dict of tensors")
+    names = list(inspect.signature(module.forward).parameters)
+    if isinstance(batch, dict):
+        return {n: batch[n] for n in names if n in batch}
+    if len(names) < len(batch):
+        raise SystemExit(f"record: forward takes {len(names)} inputs, the batch has {len(batch)}")
+    return dict(zip(names, batch))
+
+
+def batch_table(module, batches, steps, parts):
+    """All batches, made once (a function of the step may draw random numbers), as a function of (step, part); and
+    whether they are given by keyword."""
+    raw = [[pick_batch(batches, step, part, parts) for part in range(parts)] for step in range(max(steps, 1))]
+    table = [[by_name(module, b) for b in row] for row in raw]
+    return (lambda step, part: table[step][part]), isinstance(raw[0][0], dict)
+
+
+def to_double(tensors):
+    return {k: v.double() if v.is_floating_point() else v for k, v in tensors.items()}
+
+
+# ---- one run ----
+
+class Run:
+    """Trains copies of the module for some steps and keeps what a case records."""
+
+    def __init__(self, module, plan, batch, *, steps, clip_norm, accumulate, ranks, scheduler, double):
+        self.modules = [copy.deepcopy(module) for _ in range(ranks)]
+        if double:
+            for m in self.modules:
+                m.double()
+        self.optimizers = [make_optimizer(plan, m) for m in self.modules]
+        self.schedulers = [scheduler(o) for o in self.optimizers] if scheduler else []
+        self.batch, self.double = batch, double
+        self.clip_norm, self.accumulate, self.ranks, self.steps = clip_norm, accumulate, ranks, steps
+        self.values, self.rates, self.no_grad = {}, [], []
+        self.losses = [[] for _ in range(ranks)]
+        self.micro, self.norms = [], []
+        for step in range(steps):
+            self.one_step(step)
+        self.finish()
+
+    def forward(self, rank, step, part):
+        m = self.modules[rank]
+        inputs = self.batch(step, part)
+        if self.double:
+            inputs = to_double(inputs)
+        leaves = pytree.tree_leaves(m(**inputs))
+        if not leaves or leaves[0].numel() != 1:
+            raise SystemExit("record: the first output of forward must be the loss, one number")
+        return leaves
+
+    def one_step(self, step):
+        for o in self.optimizers:
+            o.zero_grad()
+        if self.ranks > 1 and step > 0:
+            self.share_buffers()
+        micro = []
+        for rank in range(self.ranks):
+            for part in range(self.accumulate):
+                leaves = self.forward(rank, step, rank if self.ranks > 1 else part)
+                (leaves[0] / self.accumulate).backward()
+                micro.append(leaves[0].detach())
+                if step == 0 and part == 0:
+                    suffix = f".rank{rank}" if self.ranks > 1 else ""
+                    for i, leaf in enumerate(leaves[1:], 1):
+                        self.values[f"out.{i}{suffix}"] = leaf.detach().clone()
+            self.losses[rank].append(torch.stack(micro[-self.accumulate:]).mean())
+        self.micro.append(torch.stack(micro))
+        self.reduce()
+        first = dict(self.modules[0].named_parameters())
+        if step == 0:
+            self.no_grad = [n for n, p in first.items() if p.requires_grad and p.grad is None]
+            self.values.update({f"grad.{n}": p.grad.clone() for n, p in first.items() if p.grad is not None})
+        self.rates.append(self.optimizers[0].param_groups[0]["lr"])
+        for m, o in zip(self.modules, self.optimizers):
+            if self.clip_norm:
+                norm = torch.nn.utils.clip_grad_norm_(m.parameters(), self.clip_norm)
+            o.step()
+        if self.clip_norm:
+            self.norms.append(norm.detach())
+        for s in self.schedulers:
+            s.step()
+        if step + 1 in (1, self.steps):
+            self.keep(step + 1)
+
+    def share_buffers(self):
+        """As DistributedDataParallel: before a forward every rank gets the buffers of rank 0."""
+        for m in self.modules[1:]:
+            for b, source in zip(m.buffers(), self.modules[0].buffers()):
+                b.data.copy_(source)
+
+    def reduce(self):
+        """Gradients become their mean over the ranks, added in the order of the ranks."""
+        if self.ranks == 1:
+            return
+        for same in zip(*(m.parameters() for m in self.modules)):
+            if same[0].grad is None:
+                continue
+            total = same[0].grad.clone()
+            for p in same[1:]:
+                total += p.grad
+            for p in same:
+                p.grad.copy_(total / self.ranks)
+
+    def keep(self, step):
+        for n, p in self.modules[0].named_parameters():
+            if p.requires_grad:
+                self.values[f"param{step}.{n}"] = p.detach().clone()
+        for rank, m in enumerate(self.modules):
+            rank_name = f"rank{rank}." if self.ranks > 1 else ""
+            for n, b in m.named_buffers():
+                self.values[f"buffer{step}.{rank_name}{n}"] = b.detach().clone()
+
+    def finish(self):
+        per_rank = [torch.stack(l) for l in self.losses] if self.steps else [torch.zeros(0)]
+        self.values["loss"] = torch.stack(per_rank).mean(0)
+        if self.ranks > 1:
+            self.values.update({f"loss.rank{r}": l for r, l in enumerate(per_rank)})
+        if self.accumulate > 1:
+            self.values["loss_micro"] = torch.stack(self.micro)
+        if self.clip_norm:
+            self.values["grad_norm"] = torch.stack(self.norms)
+
+
+# ---- float32 against float64 ----
+
+def group_of(name):
+    """The comparison group of a recorded tensor: grad, param1, param5, buffer1, out, loss, ..."""
+    return name.split(".")[0]
+
+
+def differences(a, b):
+    """Relative difference of every floating tensor, by the metric of the case."""
+    largest = {}
+    for name, t in b.items():
+        if t.is_floating_point() and t.numel():
+            largest[group_of(name)] = max(largest.get(group_of(name), 0.0), t.abs().max().item())
+    result = {}
+    for name, t in b.items():
+        if not t.is_floating_point() or not t.numel():
+            continue
+        x, y = a[name].double(), t.double()
+        scale = max(x.abs().max().item(), y.abs().max().item(), 0.01 * largest[group_of(name)])
+        result[name] = (x - y).abs().max().item() / scale if scale else 0.0
+    return result
+
+
+def worst_by_group(diffs):
+    most, where = {}, {}
+    for name, d in diffs.items():
+        g = group_of(name)
+        if g not in most or d > most[g]:
+            most[g], where[g] = d, name
+    return most, where
+
+
+def judge(case, single, double, initial):
+    """Fills in the float64 comparison, the unstable parameters and the tolerances of the case."""
+    diffs = differences(single.values, double.values)
+    most, where = worst_by_group(diffs)
+    case["f32_vs_f64_maxrel"], case["f32_vs_f64_worst"] = most, where
+    last = f"param{single.steps}."
+    loose = lambda kind: sorted({n.split(".", 1)[1] for n, d in diffs.items() if n.startswith(kind) and d > RTOL})
+    case["unstable_params"] = [{
+        "param": n,
+        "f32_vs_f64_abs": (single.values[last + n].double() - double.values[last + n]).abs().max().item(),
+        "update_abs": (double.values[last + n] - initial[n].double()).abs().max().item(),
+    } for n in loose("param")]
+    if loose("buffer"):  # they follow an unstable parameter: a running mean behind a bias, say
+        case["unstable_buffers"] = loose("buffer")
+    unstable = {("param", n) for n in loose("param")} | {("buffer", n) for n in loose("buffer")}
+    calm = {n: d for n, d in diffs.items() if (group_of(n).rstrip("0123456789"), n.split(".", 1)[-1]) not in unstable}
+    calm_most, _ = worst_by_group(calm)
+    bound = lambda groups: max([RTOL] + [10 * d for g, d in calm_most.items() if g.startswith(groups)])
+    case["tolerance"] = {"loss_rtol": bound("loss"), "grad_rtol": bound(("grad", "out")),
+                         "param_rtol": bound(("param", "buffer")), "metric": METRIC}
+
+
+# ---- the folder ----
+
+def describe(shape, dims):
+    return [dims.get(i, s) for i, s in enumerate(shape)]
+
+
+def dynamic_names(dynamic_shapes, inputs):
+    """{input: {dimension: name}} and {name: {min, max}} of torch.export's dynamic_shapes."""
+    names, ranges = {}, {}
+    for key, spec in zip(inputs, dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes or []):
+        for i, d in (spec.items() if isinstance(spec, dict) else enumerate(spec or [])):
+            if isinstance(d, int) or d is None:
+                continue
+            label = getattr(d, "__name__", str(d))
+            names.setdefault(key, {})[i] = label
+            high = getattr(d, "max", None)
+            ranges[label] = {"min": getattr(d, "min", 0) or 0, "max": high if high and high < 2**31 else None}
+    return names, ranges
+
+
+def write_optimizer(case, plan, rates):
+    kind, groups = plan
+    first = groups[0][1]
+    case["optimizer"] = {**{k: v for k, v in first.items() if k != "lr"}, "type": kind.__name__, "lr": first["lr"]}
+    if len(groups) > 1:
+        case["param_groups"] = [{"params": names, **{k: v for k, v in hyper.items() if v != first[k]}}
+                                for names, hyper in groups]
+    if any(r != first["lr"] for r in rates):
+        case["lr_per_step"] = rates
+
+
+def record(module, batches, optimizer, folder, *, steps=5, name=None, clip_norm=None, accumulate=1, ranks=1,
+           scheduler=None, dynamic_shapes=None, notes=None, label="user"):
+    """Records `steps` steps into `folder` and returns the case as a dict. scheduler: a function of an optimiser that
+    makes an LRScheduler, stepped once a step. accumulate and ranks exclude each other."""
+    if accumulate > 1 and ranks > 1:
+        raise SystemExit("record: accumulate and ranks cannot be combined")
+    if steps < 0 or accumulate < 1 or ranks < 1:
+        raise SystemExit("record: steps, accumulate and ranks must be positive")
+    module = copy.deepcopy(module) if not isinstance(optimizer, torch.optim.Optimizer) else module
+    plan = optimizer_plan(module, optimizer)
+    module = copy.deepcopy(module).train()
+    module.zero_grad()
+    batch, by_keyword = batch_table(module, batches, steps, max(accumulate, ranks))
+    initial = {n: p.detach().clone() for n, p in module.named_parameters()}
+    options = dict(steps=steps, clip_norm=clip_norm, accumulate=accumulate, ranks=ranks, scheduler=scheduler)
+    single = Run(module, plan, batch, double=False, **options)
+
+    os.makedirs(folder, exist_ok=True)
+    first = batch(0, 0)
+    args, kwargs = ((), first) if by_keyword else (tuple(first.values()), {})
+    exported = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes=dynamic_shapes)
+    model_path = os.path.join(folder, "model.pt2")
+    torch.export.save(exported, model_path)
+    leaves = pytree.tree_leaves(copy.deepcopy(module)(**first))
+    again = pytree.tree_leaves(torch.export.load(model_path).module()(*args, **kwargs))
+    reload = differences({f"out.{i}": t.detach() for i, t in enumerate(again)},
+                         {f"out.{i}": t.detach() for i, t in enumerate(leaves)})
+
+    dim_names, ranges = dynamic_names(dynamic_shapes, list(first))
+    parameters = dict(module.named_parameters())
+    case = {
+        "name": name or os.path.basename(os.path.normpath(folder)), "format": 1, "set": label,
+        "torch_version": torch.__version__, "ir": "training", "model": "model.pt2", "steps": steps,
+        "inputs": [{"name": n, "dtype": str(t.dtype).removeprefix("torch."),
+                    "shape": describe(t.shape, dim_names.get(n, {}))} for n, t in first.items()],
+        "loss": {"output": 0},
+    }
+    strides = {n: list(t.stride()) for n, t in first.items() if not t.is_contiguous()}
+    if strides:
+        case["input_strides"] = strides
+    write_optimizer(case, plan, single.rates)
+    case["trainable"] = [n for n, p in parameters.items() if p.requires_grad]
+    case["frozen"] = [n for n, p in parameters.items() if not p.requires_grad]
+    case["no_grad_params"] = single.no_grad
+    case["tied"] = tied_groups(module)
+    case["buffers"] = [n for n, _ in module.named_buffers()]
+    if clip_norm:
+        case["grad_clip_norm"] = clip_norm
+    if accumulate > 1:
+        case["grad_accumulation"] = accumulate
+    if ranks > 1:
+        case["data_parallel"] = ranks
+    if ranges:
+        case["dims"] = ranges
+    case["tolerance"] = {"loss_rtol": RTOL, "grad_rtol": RTOL, "param_rtol": RTOL, "metric": METRIC}
+    case["unstable_params"] = []
+    try:
+        judge(case, single, Run(module, plan, batch, double=True, **options), initial)
+    except (RuntimeError, TypeError) as e:
+        notes = " ".join(filter(None, [notes, f"No float64 reference: {str(e).splitlines()[0]}"]))
+    if notes:
+        case["notes"] = notes
+    case["reload_maxrel"] = max(reload.values(), default=0.0)
+
+    save_file(recorded_inputs(batch, steps, accumulate, ranks), os.path.join(folder, "inputs.safetensors"))
+    save_file({k: v.contiguous().cpu() for k, v in single.values.items()},
+              os.path.join(folder, "expected.safetensors"))
+    with open(os.path.join(folder, "case.json"), "w") as f:
+        json.dump(case, f, indent=1)
+    return case
+
+
+def recorded_inputs(batch, steps, accumulate, ranks):
+    result = {}
+    for step in range(max(steps, 1)):
+        for part in range(max(accumulate, ranks)):
+            prefix = f"step{step + 1}."
+            prefix += f"rank{part}." if ranks > 1 else f"micro{part}." if accumulate > 1 else ""
+            for n, t in batch(step, part).items():
+                result[prefix + n] = t.detach().contiguous().clone()
+    return result
+
+
+def load_factory(where):
+    path, _, function = where.partition(":")
+    if not function:
+        raise SystemExit("record: write file.py:factory")
+    spec = importlib.util.spec_from_file_location("recorded", path)
+    if spec is None or not os.path.exists(path):
+        raise SystemExit(f"record: {path} is not there")
+    source = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec.loader.exec_module(source)
+    if not hasattr(source, function):
+        raise SystemExit(f"record: {path} has no function {function}")
+    return getattr(source, function)
+
+
+def main():
+    p = argparse.ArgumentParser(description="Record a PyTorch training run as a case folder for `weft verify`.",
+                                epilog="example: python tools/record.py model.py:factory case/ --steps 5")
+    p.add_argument("factory", help="file.py:function; the function returns (module, batches, optimizer)")
+    p.add_argument("folder")
+    p.add_argument("--steps", type=int, default=5)
+    p.add_argument("--seed", type=int, default=0, help="of torch, before the factory is called")
+    p.add_argument("--clip-norm", type=float)
+    p.add_argument("--accumulate", type=int, default=1, metavar="M", help="micro-batches in a step")
+    p.add_argument("--ranks", type=int, default=1, metavar="R", help="data-parallel ranks, simulated one by one")
+    p.add_argument("--notes")
+    a = p.parse_args()
+    torch.manual_seed(a.seed)
+    module, batches, optimizer = load_factory(a.factory)()
+    case = record(module, batches, optimizer, a.folder, steps=a.steps, clip_norm=a.clip_norm, accumulate=a.accumulate,
+                  ranks=a.ranks, notes=a.notes)
+    print(f"{a.folder}: {len(case['trainable'])} parameters, {case['steps']} steps; float32 is "
+          f"{case.get('f32_vs_f64_maxrel', {}).get('grad', float('nan')):.1e} from float64 in the gradients, "
+          f"{len(case['unstable_params'])} unstable parameter(s)\nnext: weft verify {a.folder}")
+
+
+if __name__ == "__main__":
+    main()
