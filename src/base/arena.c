@@ -103,14 +103,22 @@ WfArena *wf_arena_scratch(WfCtx *ctx)
     return a;
 }
 
+bool wf_arena_run_hook(WfArena *a)
+{
+    struct WfAtFree *f = a->at_free;
+    if (!f)
+        return false;
+    a->at_free = f->below;
+    f->release(f->p);
+    return true;
+}
+
 void wf_arena_free(WfArena *a)
 {
     if (!a)
         return;
-    for (struct WfAtFree *f; (f = a->at_free);) {
-        a->at_free = f->below;
-        f->release(f->p);
-    }
+    while (wf_arena_run_hook(a))
+        ;
     wf_defer_keep(a->defer);
     if (a->next)
         a->next->prev = a->prev;

@@ -23,7 +23,8 @@
 
 /* ---- the seam: every allocation, file and clock call of Weft goes through here --------------------------------- */
 
-/* Test hook: makes the n-th call (1-based, counted from now) of a kind fail; 0 switches off. `sticky` makes all later ones fail too. */
+/* Test hook: makes the n-th call (1-based, counted from now) of a kind fail; 0 switches off. `sticky` makes all later
+ * ones fail too. */
 typedef enum { WF_SEAM_ALLOC, WF_SEAM_OPEN, WF_SEAM_READ, WF_SEAM_WRITE, WF_SEAM_SYNC, WF_SEAM_RENAME, WF_SEAM_MAP,
                WF_SEAM_KINDS } WfSeam;
 void wf_seam_fail_at(WfSeam kind, int64_t n, bool sticky);
@@ -336,5 +337,70 @@ void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out); /* 
 void wf_options_key(const WfOptions *o, WfStr *out);           /* all plan-shaping values, canonical, one a line */
 void wf_options_help(WfStr *out, unsigned groups);             /* option lines of the groups in the bit mask */
 WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the first matching group, or the general ones */
+
+/* ---- integer expressions: symbolic dimensions and index arithmetic ----------------------------------------------- */
+
+/* A value >= 0 is that literal; a value < 0 is -(1 + id) of an expression in a WfExprs table (negative constants are
+ * expressions too, made by wf_econst). Every expression is kept in canonical form, a sum of products with integer
+ * coefficients over atoms (symbols, floor divisions, remainders, minima, maxima), and each form exists once: equal
+ * polynomials are equal WfDim values. Simplification uses the symbols' ranges, so a result is equal to what was asked
+ * for under every assignment within the ranges. A coefficient that leaves int64, a form of more than 4096 terms, and
+ * division by the constant 0 raise WEFT_ERR_UNSUPPORTED. */
+typedef int64_t WfDim;
+typedef struct WfExprs WfExprs;
+WfExprs *wf_exprs_new(WfCtx *ctx, WfArena *a);   /* lives as long as the arena */
+
+/* The symbol of that name, lo <= symbol <= hi (INT64_MIN, INT64_MAX: unbounded). Names are identifiers, also with dots
+ * inside; not "min" or "max". Asking for a name again gives the same symbol; with another range it raises
+ * WEFT_ERR_USAGE, since canonical forms already depend on the first one. */
+WfDim wf_sym(WfExprs *e, const char *name, int64_t lo, int64_t hi);
+/* A loop variable: 0 <= symbol < below, where below may depend on earlier symbols. */
+WfDim wf_sym_bounded(WfExprs *e, const char *name, WfDim below);
+bool wf_sym_find(const WfExprs *e, const char *name, WfDim *out);
+int wf_esym_count(const WfExprs *e);             /* ids are 0 .. count-1, in order of creation */
+WfDim wf_esym_at(const WfExprs *e, int id);
+int wf_esym_id(const WfExprs *e, WfDim d);       /* -1 if d is not a plain symbol */
+const char *wf_esym_name(const WfExprs *e, int id);
+void wf_esym_range(const WfExprs *e, int id, int64_t *lo, int64_t *hi);
+bool wf_esym_below(const WfExprs *e, int id, WfDim *below); /* false for symbols made by wf_sym */
+
+WfDim wf_econst(WfExprs *e, int64_t v);
+WfDim wf_eadd(WfExprs *e, WfDim a, WfDim b);
+WfDim wf_esub(WfExprs *e, WfDim a, WfDim b);
+WfDim wf_emul(WfExprs *e, WfDim a, WfDim b);
+WfDim wf_efloordiv(WfExprs *e, WfDim a, WfDim b); /* as Python's //: towards minus infinity */
+WfDim wf_emod(WfExprs *e, WfDim a, WfDim b);      /* as Python's %: the sign of b */
+WfDim wf_emin(WfExprs *e, WfDim a, WfDim b);
+WfDim wf_emax(WfExprs *e, WfDim a, WfDim b);
+
+bool wf_elit(const WfExprs *e, WfDim d, int64_t *v); /* is it a constant, and which; v may be NULL */
+/* Bounds by interval arithmetic (INT64_MIN / INT64_MAX where there is none); true if both are known. */
+bool wf_erange(const WfExprs *e, WfDim d, int64_t *lo, int64_t *hi);
+/* True when proved for every assignment within the ranges; false means "not proved". */
+bool wf_eprove_ge0(WfExprs *e, WfDim d);
+bool wf_eprove_lt(WfExprs *e, WfDim a, WfDim b);
+bool wf_eprove_le(WfExprs *e, WfDim a, WfDim b);
+/* Does the text of d hold the symbol (bounds of loop variables do not count)? `sym` must be a plain symbol. */
+bool wf_edepends(const WfExprs *e, WfDim d, WfDim sym);
+/* d with `with` for `sym`, simplified; the second form replaces n symbols at once, as if in parallel. `with` must
+ * respect the range of the symbol, since simplifications made so far rest on it. */
+WfDim wf_esubst(WfExprs *e, WfDim d, WfDim sym, WfDim with);
+WfDim wf_esubst_all(WfExprs *e, WfDim d, int n, const WfDim *syms, const WfDim *withs);
+/* d = coef * sym + rest with neither depending on sym; false when sym occurs inside an atom or in a higher power. */
+bool wf_elinear(WfExprs *e, WfDim d, WfDim sym, WfDim *coef, WfDim *rest);
+/* The value for one assignment (indexed by symbol id; symbols that d does not hold are not read). False on division
+ * by zero and when a step leaves int64. */
+bool wf_eeval(const WfExprs *e, WfDim d, const int64_t *values, int64_t *out);
+
+/* Infix text, the same for equal expressions of different tables: 8*s0+1, (s0//2), (s0%4), min(a,b). wf_eparse reads
+ * it (and Python's usual precedence, with blanks) back to the identical WfDim; *end, if not NULL, is set behind the
+ * expression. What is no expression, or names an unknown symbol, raises WEFT_ERR_FILE. */
+void wf_eprint(const WfExprs *e, WfDim d, WfStr *out);
+WfDim wf_eparse(WfExprs *e, const char *text, const char **end);
+/* C text over int64_t; `name` gives the C name of a symbol (NULL: its own). Divisions that are provably of
+ * non-negative by positive are plain / and %; others, min and max call the functions of wf_expr_c_prelude. */
+typedef const char *(*WfSymName)(void *user, int id);
+void wf_eprint_c(WfExprs *e, WfDim d, WfStr *out, WfSymName name, void *user);
+extern const char wf_expr_c_prelude[];           /* static inline wf_floordiv, wf_mod, wf_min, wf_max; no includes */
 
 #endif

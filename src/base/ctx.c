@@ -53,6 +53,11 @@ void wf_ctx_free(WfCtx *ctx)
     if (!ctx)
         return;
     unwind(ctx, 0);
+    /* All hooks first: one may look into, or free, another arena. */
+    for (WfArena *a = ctx->own->arenas; a;) {
+        bool had = wf_arena_run_hook(a);
+        a = had ? ctx->own->arenas : a->next;
+    }
     while (ctx->own->arenas)
         wf_arena_free(ctx->own->arenas);
     free_text(ctx, ctx->diag.message);

@@ -39,4 +39,6 @@ struct WfArena {
     WfDefer *defer;         /* scratch arenas only */
 };
 
+bool wf_arena_run_hook(WfArena *a); /* takes off and calls the topmost wf_arena_at_free hook; false if none is left */
+
 #endif
