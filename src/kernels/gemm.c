@@ -14,21 +14,49 @@
 
 /* ---- blocks, shared with attention and rnn ----------------------------------------------------------------------- */
 
+enum { PACKED = 1 << 18 }; /* floats of packed B at a time: 1 MB, half of a large second-level cache */
+
+/* K blocks that are packed together for n columns. */
+static int64_t together(int64_t n, int64_t k)
+{
+    int64_t kc = (k + wf_k_blocks(k) - 1) / (k ? wf_k_blocks(k) : 1), many = PACKED / (wf_up(n, WF_NR) * (kc ? kc : 1));
+    return many < 1 ? 1 : many < wf_k_blocks(k) ? many : wf_k_blocks(k);
+}
+
 int64_t wf_product_scratch(int64_t n, int64_t k)
 {
     int64_t kc = k < WF_KC ? k : WF_KC;
-    return WF_BLOCK_SCRATCH + wf_up(n, WF_NR) * kc;
+    return WF_BLOCK_SCRATCH + wf_up(n, WF_NR) * kc * together(n, k);
+}
+
+/* B need not be packed when its rows are whole vectors, and near each other or read by few panels of A. */
+static bool in_place(int64_t m, int64_t n, int64_t bk, int64_t bn)
+{
+    return bn == 1 && n % 16 == 0 && bk % 16 == 0 && (bk <= 128 || m <= 28);
 }
 
 void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                 const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch)
 {
-    int64_t blocks = wf_k_blocks(k);
+    int64_t blocks = wf_k_blocks(k), many = together(n, k);
     float *packed = scratch + WF_BLOCK_SCRATCH;
-    for (int64_t q = 0; q < blocks; q++) {
-        int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
-        vec->pack_b(kc, n, b + p * bk, bk, bn, packed);
-        vec->block(m, n, kc, a + p * ak, am, ak, packed, c, ldc, add || q, scratch);
+    WfBlock g = {0, m, n, k, blocks, 0, 0, am, ak, wf_up(n, WF_NR), 0, ldc, a, packed, c, add};
+    if (in_place(m, n, bk, bn)) {
+        g.ldb = bk, g.b = b, g.last = blocks;
+        if (blocks)
+            vec->block(&g, scratch);
+        g.first = blocks;
+    }
+    for (; g.first < blocks; g.first = g.last) {
+        g.last = g.first + many < blocks ? g.first + many : blocks;
+        float *out = packed;
+        for (int64_t q = g.first; q < g.last; q++) {
+            int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
+            vec->pack_b(kc, n, b + p * bk, bk, bn, out);
+            out += kc * g.b_width;
+        }
+        vec->block(&g, scratch);
+        g.add = true;
     }
     for (int64_t i = 0; !k && !add && i < m; i++)
         memset(c + i * ldc, 0, (size_t)n * sizeof(float));
@@ -48,21 +76,33 @@ void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t 
     }
 }
 
+void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,
+                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc, bool add,
+                        float *scratch)
+{
+    int64_t blocks = wf_k_blocks(k), many = together(n, k);
+    WfBlock g = {column, m, n, k, blocks, 0, 0, am, ak, wf_up(width, WF_NR), 0, ldc, a, NULL, c, add};
+    for (; g.first < blocks; g.first = g.last) {
+        g.last = g.first + many < blocks ? g.first + many : blocks;
+        g.b = packed + k * g.first / blocks * g.b_width;
+        vec->block(&g, scratch);
+        g.add = true;
+    }
+    for (int64_t i = 0; !k && !add && i < m; i++)
+        memset(c + i * ldc, 0, (size_t)n * sizeof(float));
+}
+
 void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                        const float *packed, float *c, int64_t ldc, bool add, float *scratch)
 {
-    int64_t blocks = wf_k_blocks(k);
-    for (int64_t q = 0; q < blocks; q++) {
-        int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
-        vec->block(m, n, kc, a + p * ak, am, ak, packed + p * wf_up(n, WF_NR), c, ldc, add || q, scratch);
-    }
+    wf_product_columns(vec, m, 0, n, n, k, a, am, ak, packed, c, ldc, add, scratch);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const WfVec *vec;
-    bool f64, add;
+    bool f64, add, shared;            /* shared: B is packed whole by a phase of its own */
     int bias, out;                    /* operand numbers; bias 0: none */
     int n_batch;
     int64_t batch[4], a_batch[4], b_batch[4], d_batch[4], n_batches;
@@ -89,31 +129,35 @@ static int64_t tile_rows(int64_t n, int64_t tiles, int64_t unit, int64_t i)
     return at < n ? at : n;
 }
 
+enum { SHARED_MAX = 1 << 22, SHARED_DEPTH = 2048, COLUMNS_MAX = 512, ROWS_MAX = 512, PACK_COLUMNS = 256 };
+
 static void cut(Gemm *g)
 {
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-    const double small = 6e6, target = 24e6;
+    const double small = 3e6, target = 24e6;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
-    if (g->f64)
-        g->k = g->k < 0 ? 0 : g->k;
+    bool may_share = !g->f64 && g->n_batches == 1 && g->k < SHARED_DEPTH && g->k * g->n <= SHARED_MAX;
+    int64_t least = may_share ? 64 : 256; /* rows and columns from which on a tile is not halved for balance only */
     for (;;) {
-        double tiles = (double)(g->m_tiles * g->n_tiles), each = flops / tiles;
+        double each = flops / (double)(g->m_tiles * g->n_tiles);
         int64_t rows = g->m / g->m_tiles, cols = g->n / g->n_tiles;
-        bool wide = cols > 512 || rows > 1024;
-        if (!wide && (each < 2 * small || (each < target && tiles * (double)g->n_batches >= 16)))
+        int64_t tiles = g->m_tiles * g->n_tiles * g->n_batches;
+        bool large = cols > COLUMNS_MAX || rows > ROWS_MAX;
+        if (!large && (each < 2 * small || (each < target && tiles >= 16) || (rows < least && cols < 256)))
             break;
-        if (!wide && rows < 128 && cols < 128)
-            break;
-        if (cols > 512 || (cols >= 2 * rows && rows <= 512))
+        if (cols > COLUMNS_MAX || (rows < least && cols >= 256))
             g->n_tiles *= 2;
+        else if (rows < 2)
+            break;
         else
             g->m_tiles *= 2;
     }
     int64_t tiles = g->m_tiles * g->n_tiles * g->n_batches;
     if (!g->f64 && g->n_batches == 1 && g->m * g->n <= 1 << 18)
         while (tiles * g->k_splits < 8 && g->k / g->k_splits >= 512 &&
-               flops / (double)(tiles * g->k_splits) > 2 * small / 4)
+               flops / (double)(tiles * g->k_splits) > small)
             g->k_splits *= 2;
+    g->shared = may_share && g->m_tiles > 1 && g->k_splits == 1;
     if (g->m_tiles * g->n_tiles == 1 && flops < small) {
         double per = small / (flops + 1e3);
         g->group = per > (double)g->n_batches / 8 ? (g->n_batches + 7) / 8 : (int64_t)per + 1;
@@ -214,8 +258,9 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     plan(d, &g);
     if (g.f64)
         return;
-    *workspace = g.k_splits > 1 ? (size_t)(g.k_splits * g.m * g.n) * sizeof(float) : 0;
-    *scratch = (size_t)wf_product_scratch(tile_columns(&g), g.k) * sizeof(float);
+    int64_t floats = g.k_splits > 1 ? g.k_splits * g.m * g.n : g.shared ? wf_prepack_size(g.k, g.n) : 0;
+    *workspace = (size_t)floats * sizeof(float);
+    *scratch = (size_t)(g.shared ? WF_BLOCK_SCRATCH : wf_product_scratch(tile_columns(&g), g.k)) * sizeof(float);
 }
 
 static void product_f64(const Gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const double *a,
@@ -270,7 +315,27 @@ static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int6
     float *c = (float *)operand[g->out] + d_at + i0 * g->dm + j0;
     if (bias)
         bias_rows(g, i1 - i0, j1 - j0, (const float *)bias + j0 * g->bias_stride, c);
-    wf_product(g->vec, i1 - i0, j1 - j0, k1 - k0, a, g->am, g->ak, b, g->bk, g->bn, c, g->dm, g->add || bias, scratch);
+    bool add = g->add || bias;
+    if (g->shared)
+        wf_product_columns(g->vec, i1 - i0, j0, j1 - j0, g->n, g->k, a, g->am, g->ak, workspace, c, g->dm, add,
+                           scratch);
+    else
+        wf_product(g->vec, i1 - i0, j1 - j0, g->k, a, g->am, g->ak, b, g->bk, g->bn, c, g->dm, add, scratch);
+}
+
+static int64_t pack_tiles(const Gemm *g)
+{
+    return wf_k_blocks(g->k) * ((g->n + PACK_COLUMNS - 1) / PACK_COLUMNS);
+}
+
+/* Packs one K block of some columns of B. */
+static void pack(const Gemm *g, int64_t tile, void *const *operand, float *packed)
+{
+    int64_t blocks = wf_k_blocks(g->k), q = tile % blocks, j = tile / blocks * PACK_COLUMNS;
+    int64_t p = g->k * q / blocks, kc = g->k * (q + 1) / blocks - p;
+    int64_t n = g->n - j < PACK_COLUMNS ? g->n - j : PACK_COLUMNS;
+    g->vec->pack_b(kc, n, (const float *)operand[1] + p * g->bk + j * g->bn, g->bk, g->bn,
+                   packed + p * wf_up(g->n, WF_NR) + j * kc);
 }
 
 /* Adds the partial results of one range of rows in a balanced tree: ((0+1)+(2+3))+... */
@@ -296,7 +361,11 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
 {
     const Gemm *g = lib->self;
     (void)thread;
-    if (phase == 1) {
+    if (g->shared && phase == 0) {
+        pack(g, tile, operand, workspace);
+        return;
+    }
+    if (!g->shared && phase == 1) {
         combine(g, tile, lib->tiles[1], operand, workspace);
         return;
     }
@@ -316,9 +385,12 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     plan(d, g);
     lib->self = g;
     lib->run = run;
-    lib->n_phases = g->k_splits > 1 ? 2 : 1;
-    lib->tiles[0] = (g->n_batches + g->group - 1) / g->group * g->m_tiles * g->n_tiles * g->k_splits;
-    lib->tiles[1] = g->k_splits > 1 ? (g->m < 8 ? 1 : 8) : 0;
+    int64_t tiles = (g->n_batches + g->group - 1) / g->group * g->m_tiles * g->n_tiles * g->k_splits;
+    if (g->shared)
+        lib->tiles[lib->n_phases++] = pack_tiles(g);
+    lib->tiles[lib->n_phases++] = tiles;
+    if (g->k_splits > 1)
+        lib->tiles[lib->n_phases++] = g->m < 8 ? 1 : 8;
 }
 
 const WfKind wf_kind_gemm = {"gemm", accepts, sizes, create};

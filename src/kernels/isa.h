@@ -35,15 +35,18 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define ROWS(X) ROWS_3(X)
 #endif
 
-/* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]. Element (i, p) of a is at a[i*WF_ROW + p] in row layout and
- * at a[p*WF_COL + i] in column layout; b is k x V*VL, dense. */
-INLINE void tile(const int R, const int V, const bool row, int64_t k, const float *a, const float *b, float *c,
-                 int64_t ldc, bool add)
+/* How the register tile finds element (i, p) of a: columns, packed or in place, at a[p*ld + i]; packed rows at
+ * a[i*WF_ROW + p]; rows in place at a[i*ld + p] (three rows share a pointer: an address can scale an index by 2). */
+enum { COLUMNS, PACKED_ROWS, ROWS_IN_PLACE };
+
+/* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
+INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld, const float *b,
+                 int64_t ldb, float *c, int64_t ldc, bool add)
 {
 #define DECLARE(i) vf x##i = {0}, y##i = {0};
 #define STEP(i)                                                                                                       \
     if (R > i) {                                                                                                      \
-        float s = row ? a[i * WF_ROW] : a[i];                                                                         \
+        float s = layout == COLUMNS ? a[i] : layout == PACKED_ROWS ? a[i * WF_ROW] : at[i / 3][i % 3 * ld];           \
         x##i += b0 * s;                                                                                               \
         if (V > 1)                                                                                                    \
             y##i += b1 * s;                                                                                           \
@@ -55,12 +58,19 @@ INLINE void tile(const int R, const int V, const bool row, int64_t k, const floa
         if (V > 1)                                                                                                    \
             STORE(ci + VL, add ? LOAD(ci + VL) + y##i : y##i);                                                        \
     }
+    const float *at[5] = {a, a + 3 * ld, a + 6 * ld, a + 9 * ld, a + 12 * ld};
     ROWS(DECLARE)
     for (int64_t p = 0; p < k; p++) {
         vf b0 = LOAD(b), b1 = V > 1 ? LOAD(b + VL) : b0;
+        __builtin_prefetch(b + 8 * ldb); /* b streams from the second-level cache, across pages */
+        if (V * VL > 16)
+            __builtin_prefetch(b + 8 * ldb + VL);
+        if (layout == COLUMNS)
+            __builtin_prefetch(a + 8 * ld);
         ROWS(STEP)
-        a += row ? 1 : WF_COL;
-        b += V * VL;
+        a += layout == COLUMNS ? ld : 1;
+        at[0]++, at[1]++, at[2]++, at[3]++, at[4]++;
+        b += ldb;
     }
     ROWS(FINISH)
 #undef DECLARE
@@ -68,62 +78,55 @@ INLINE void tile(const int R, const int V, const bool row, int64_t k, const floa
 #undef FINISH
 }
 
-typedef void TileFn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add);
+typedef void TileFn(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, float *c, int64_t ldc,
+                    bool add);
 
-#define TILE_FN(i)                                                                                                    \
-    TARGET static void tile_r1_##i(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add)        \
+#define TILE(name, i, v, layout)                                                                                      \
+    TARGET static void name##_##i(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, float *c,       \
+                                  int64_t ldc, bool add)                                                              \
     {                                                                                                                 \
-        tile(i + 1, 1, true, k, a, b, c, ldc, add);                                                                   \
-    }                                                                                                                 \
-    TARGET static void tile_r2_##i(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add)        \
-    {                                                                                                                 \
-        tile(i + 1, 2, true, k, a, b, c, ldc, add);                                                                   \
-    }                                                                                                                 \
-    TARGET static void tile_c1_##i(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add)        \
-    {                                                                                                                 \
-        tile(i + 1, 1, false, k, a, b, c, ldc, add);                                                                  \
-    }                                                                                                                 \
-    TARGET static void tile_c2_##i(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add)        \
-    {                                                                                                                 \
-        tile(i + 1, 2, false, k, a, b, c, ldc, add);                                                                  \
+        tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                                        \
     }
-ROWS(TILE_FN)
+#define TILE_FNS(i)                                                                                                   \
+    TILE(c1, i, 1, COLUMNS)                                                                                           \
+    TILE(c2, i, 2, COLUMNS)                                                                                           \
+    TILE(r1, i, 1, PACKED_ROWS)                                                                                       \
+    TILE(r2, i, 2, PACKED_ROWS)                                                                                       \
+    TILE(p1, i, 1, ROWS_IN_PLACE)                                                                                     \
+    TILE(p2, i, 2, ROWS_IN_PLACE)
+ROWS(TILE_FNS)
 
-#define R1(i) tile_r1_##i,
-#define R2(i) tile_r2_##i,
-#define C1(i) tile_c1_##i,
-#define C2(i) tile_c2_##i,
-static TileFn *const tiles[2][2][MR] = {{{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}};
+#define C1(i) c1_##i,
+#define C2(i) c2_##i,
+#define R1(i) r1_##i,
+#define R2(i) r2_##i,
+#define P1(i) p1_##i,
+#define P2(i) p2_##i,
+static TileFn *const tiles[3][2][MR] = {{{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}, {{ROWS(P1)}, {ROWS(P2)}}};
 
-/* One row panel against all column panels of a packed block. `edge` holds MR x 2*VL floats. */
-TARGET static void panel(int rows, bool row, int n, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                         bool add, float *edge)
+/* One row panel against all column panels of a block of b: packed (ldb 0), or in place (n is a multiple of VL).
+ * `edge` holds MR x 2*VL floats. */
+TARGET static void panel(int rows, int layout, int64_t n, int64_t k, const float *a, int64_t ld, const float *b,
+                         int64_t ldb, float *c, int64_t ldc, bool add, float *edge)
 {
-    for (int j = 0; j < n; j += 2 * VL) {
-        int cols = n - j < 2 * VL ? n - j : 2 * VL;
-        TileFn *fn = tiles[row][cols > VL][rows - 1];
+    for (int64_t j = 0; j < n; j += 2 * VL, b += ldb ? 2 * VL : k * 2 * VL) {
+        int cols = n - j < 2 * VL ? (int)(n - j) : 2 * VL;
+        TileFn *fn = tiles[layout][cols > VL][rows - 1];
+        int64_t step = ldb ? ldb : cols > VL ? 2 * VL : VL;
         if (cols == VL || cols == 2 * VL) {
-            fn(k, a, b, c + j, ldc, add);
-        } else {
-            fn(k, a, b, edge, 2 * VL, false);
-            for (int i = 0; i < rows; i++)
-                for (int q = 0; q < cols; q++)
-                    c[i * ldc + j + q] = edge[i * 2 * VL + q] + (add ? c[i * ldc + j + q] : 0);
+            fn(k, a, ld, b, step, c + j, ldc, add);
+            continue;
         }
-        b += k * 2 * VL;
+        fn(k, a, ld, b, step, edge, 2 * VL, false);
+        for (int i = 0; i < rows; i++)
+            for (int q = 0; q < cols; q++)
+                c[i * ldc + j + q] = edge[i * 2 * VL + q] + (add ? c[i * ldc + j + q] : 0);
     }
 }
 
 /* Rows of b are contiguous: copies k x cols into a panel of width w (VL or 2*VL), zero beyond cols. */
 INLINE void pack_rows(int64_t k, int cols, int w, const float *b, int64_t ld, float *out)
 {
-    if (cols == 2 * VL) {
-        for (int64_t p = 0; p < k; p++, b += ld, out += 2 * VL) {
-            STORE(out, LOAD(b));
-            STORE(out + VL, LOAD(b + VL));
-        }
-        return;
-    }
     for (int64_t p = 0; p < k; p++, b += ld, out += w)
         for (int j = 0; j < w; j++)
             out[j] = j < cols ? b[j] : 0;
@@ -197,7 +200,24 @@ INLINE void pack_columns(int64_t k, int cols, int w, const float *b, int64_t ld,
 
 TARGET static void pack_b(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out)
 {
-    for (int64_t j = 0; j < n; j += 2 * VL, out += k * 2 * VL) {
+    int64_t j = 0;
+    /* Whole panels several at a time: a row that is read in one go streams, one that is cut at 32 columns does not. */
+    for (; bn == 1 && j + 2 * VL <= n; ) {
+        int64_t many = (n - j) / (2 * VL) < 8 ? (n - j) / (2 * VL) : 8;
+        for (int64_t p = 0; p < k; p++) {
+            const float *row = b + j + p * bk;
+            float *to = out + p * 2 * VL;
+            for (int64_t q = 0; q < many; q++, row += 2 * VL, to += k * 2 * VL) {
+                __builtin_prefetch(row + 8 * bk);
+                __builtin_prefetch(row + 8 * bk + VL);
+                STORE(to, LOAD(row));
+                STORE(to + VL, LOAD(row + VL));
+            }
+        }
+        j += many * 2 * VL;
+        out += many * k * 2 * VL;
+    }
+    for (; j < n; j += 2 * VL, out += k * 2 * VL) {
         int cols = n - j < 2 * VL ? (int)(n - j) : 2 * VL, w = cols > VL ? 2 * VL : VL;
         if (bn == 1)
             pack_rows(k, cols, w, b + j, bk, out);
@@ -230,33 +250,75 @@ INLINE void copy_few(int n, const float *a, float *out)
     }
 }
 
-/* Packs `rows` rows of a and says which layout it chose. */
-TARGET static bool pack_a(int rows, int64_t k, const float *a, int64_t am, int64_t ak, float *out)
+/* Elements first .. last - 1 of row panel q when m rows are cut evenly into panels of at most MR. */
+#define PANELS(m) (((m) + MR - 1) / MR)
+INLINE int64_t panel_row(int64_t m, int64_t q)
 {
-    if (am == 1 && rows > 1) {
-        for (int64_t p = 0; p < k; p++, a += ak, out += WF_COL)
-            copy_few(rows, a, out);
-        return false;
-    }
-    for (int i = 0; i < rows; i++, a += am, out += WF_ROW) {
-        if (ak == 1)
-            __builtin_memcpy(out, a, (size_t)k * sizeof(float));
-        else
-            for (int64_t p = 0; p < k; p++)
-                out[p] = a[p * ak];
-    }
-    return true;
+    return m * q / PANELS(m);
 }
 
-TARGET static void block(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b,
-                         float *c, int64_t ldc, bool add, float *scratch)
+/* Rows in memory order: panel by panel, all K blocks while the panel of c is in the first-level cache. */
+TARGET static void block_rows(const WfBlock *g, float *scratch)
 {
-    int64_t panels = (m + MR - 1) / MR;
-    float *edge = scratch + WF_PANEL;
-    for (int64_t q = 0; q < panels; q++) {
-        int64_t i = m * q / panels;
-        int rows = (int)(m * (q + 1) / panels - i);
-        bool row = pack_a(rows, k, a + i * am, am, ak, scratch);
-        panel(rows, row, (int)n, k, scratch, b, c + i * ldc, ldc, add, edge);
+    float *edge = scratch + WF_PANELS;
+    bool in_place = g->ak == 1 && g->n <= 2 * VL;
+    for (int64_t q = 0; q < PANELS(g->m); q++) {
+        int64_t i = panel_row(g->m, q);
+        int rows = (int)(panel_row(g->m, q + 1) - i);
+        const float *b = g->b;
+        for (int64_t s = g->first; s < g->last; s++) {
+            int64_t p = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p;
+            const float *a = g->a + i * g->am + p * g->ak;
+            for (int r = 0; r < rows && !in_place; r++) {
+                float *out = scratch + r * WF_ROW;
+                if (g->ak == 1)
+                    __builtin_memcpy(out, a + r * g->am, (size_t)k * sizeof(float));
+                else
+                    for (int64_t e = 0; e < k; e++)
+                        out[e] = a[r * g->am + e * g->ak];
+            }
+            bool add = g->add || s > g->first;
+            panel(rows, in_place ? ROWS_IN_PLACE : PACKED_ROWS, g->n, k, in_place ? a : scratch, g->am,
+                  b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + i * g->ldc, g->ldc, add, edge);
+            b += k * (g->ldb ? g->ldb : g->b_width);
+        }
     }
+}
+
+/* Columns in memory order: a few panels are packed together, so that what is read is long enough to stream. */
+TARGET static void block_columns(const WfBlock *g, float *scratch)
+{
+    enum { GROUP = 8, STRIDE = WF_KC * WF_COL + 16 };
+    float *edge = scratch + WF_PANELS;
+    for (int64_t q0 = 0; q0 < PANELS(g->m); q0 += GROUP) {
+        int64_t n = PANELS(g->m) - q0 < GROUP ? PANELS(g->m) - q0 : GROUP, at[GROUP + 1];
+        for (int64_t q = 0; q <= n; q++)
+            at[q] = panel_row(g->m, q0 + q);
+        const float *b = g->b;
+        for (int64_t s = g->first; s < g->last; s++) {
+            int64_t p0 = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p0;
+            const float *first = g->a + p0 * g->ak;
+            bool in_place = g->n <= 4 * VL;
+            for (int64_t p = 0; p < k && !in_place; p++) {
+                const float *a = first + p * g->ak;
+                for (int64_t q = 0; q < n; q++) {
+                    __builtin_prefetch(a + 16 * g->ak + at[q]); /* rows far apart: no hardware follows them */
+                    copy_few((int)(at[q + 1] - at[q]), a + at[q], scratch + q * STRIDE + p * WF_COL);
+                }
+            }
+            for (int64_t q = 0; q < n; q++)
+                panel((int)(at[q + 1] - at[q]), COLUMNS, g->n, k, in_place ? first + at[q] : scratch + q * STRIDE,
+                      in_place ? g->ak : WF_COL, b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + at[q] * g->ldc, g->ldc,
+                      g->add || s > g->first, edge);
+            b += k * (g->ldb ? g->ldb : g->b_width);
+        }
+    }
+}
+
+TARGET static void block(const WfBlock *g, float *scratch)
+{
+    if (g->am == 1 && g->ak != 1)
+        block_columns(g, scratch);
+    else
+        block_rows(g, scratch);
 }

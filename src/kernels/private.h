@@ -6,17 +6,25 @@
 
 /* Packed panels of the left matrix: rows WF_ROW apart (a multiple of the line, not of a page: rows of a panel must not
  * share cache sets), or columns WF_COL apart. */
-enum { WF_KC = 256, WF_ROW = WF_KC + 16, WF_COL = 16, WF_PANEL = 14 * WF_ROW + 16 * WF_KC, WF_NR = 32 };
-/* Floats of scratch that `block` needs: a panel and the edge tile. */
-enum { WF_BLOCK_SCRATCH = WF_PANEL + 14 * 32 };
+enum { WF_KC = 256, WF_ROW = WF_KC + 16, WF_COL = 16, WF_PANELS = 8 * (WF_KC * WF_COL + 16), WF_NR = 32 };
+/* Floats of scratch that `block` needs: packed panels and the edge tile. */
+enum { WF_BLOCK_SCRATCH = WF_PANELS + 14 * 32 };
+
+/* c[m, n] = (+=) a b over the K blocks first .. last - 1 of `blocks` equal ones; b holds those blocks packed one after
+ * the other, each b_width (a multiple of WF_NR) wide, of which the n columns from `column` on are
+ * meant; with ldb set, b is not packed: rows ldb apart, n a multiple of 16. */
+typedef struct {
+    int64_t column, m, n, k, blocks, first, last, am, ak, b_width, ldb, ldc;
+    const float *a, *b;
+    float *c;
+    bool add;
+} WfBlock;
 
 typedef struct {
     int level, nr;
     /* Packs b[k, n] into panels of nr columns: out holds k * (n rounded up to nr) floats. */
     void (*pack_b)(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
-    /* c[m, n] = (+=) a[m, k] b[k, n] for k <= WF_KC, b packed. */
-    void (*block)(int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, float *c,
-                  int64_t ldc, bool add, float *scratch);
+    void (*block)(const WfBlock *g, float *scratch);
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);
@@ -34,6 +42,10 @@ void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t 
 int64_t wf_prepack_size(int64_t k, int64_t n);
 void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                        const float *packed, float *c, int64_t ldc, bool add, float *scratch);
+/* The n columns from `column` (a multiple of WF_NR) on of a b that was packed with `width` columns. */
+void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,
+                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc, bool add,
+                        float *scratch);
 
 /* A kind of call. `sizes` may assume what `accepts` accepted; so may `create`, which fills phases, tiles, run, self. */
 typedef struct {
