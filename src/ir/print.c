@@ -1,0 +1,208 @@
+/* The text form of graphs; docs/ir.md is the grammar. One line a node; arguments in schema order, those that equal
+ * the schema's default left out at the end and named after the first gap. Printing is deterministic. */
+#include "ir/ir_private.h"
+
+#include <string.h>
+
+static void put_string(WfStr *s, const char *t)
+{
+    wf_str_putc(s, '"');
+    for (; *t; t++) {
+        if (*t == '"' || *t == '\\')
+            wf_str_putc(s, '\\');
+        if (*t == '\n')
+            wf_str_puts(s, "\\n");
+        else if ((unsigned char)*t < 32)
+            wf_str_printf(s, "\\x%02x", *t);
+        else
+            wf_str_putc(s, *t);
+    }
+    wf_str_putc(s, '"');
+}
+
+static void put_float(WfStr *s, double f)
+{
+    size_t before = s->n;
+    wf_str_float(s, f);
+    if (!strpbrk(s->at + before, ".einf"))
+        wf_str_puts(s, ".0"); /* so that it reads back as a float */
+}
+
+static void put_value(const WfGraph *g, WfStr *s, WfVal v)
+{
+    if (!v)
+        wf_str_puts(s, "None");
+    else
+        wf_str_printf(s, "%%%s", wf_value_name(g, v));
+}
+
+static void print_graph(const WfGraph *g, WfStr *s, int indent);
+
+static void put_arg(const WfGraph *g, WfStr *s, const WfArg *a, int indent)
+{
+    switch (a->kind) {
+    case WF_ARG_NONE: wf_str_puts(s, "None"); return;
+    case WF_ARG_TENSOR: put_value(g, s, a->val); return;
+    case WF_ARG_INT: wf_eprint(g->exprs, a->i, s); return;
+    case WF_ARG_FLOAT: put_float(s, a->f); return;
+    case WF_ARG_BOOL: wf_str_puts(s, a->b ? "True" : "False"); return;
+    case WF_ARG_STRING: put_string(s, a->s); return;
+    case WF_ARG_DTYPE: wf_str_puts(s, wf_dtype_name(a->dtype)); return;
+    case WF_ARG_GRAPH: print_graph(a->graph, s, indent); return;
+    default: break;
+    }
+    wf_str_putc(s, '[');
+    for (int i = 0; i < a->n; i++) {
+        if (i)
+            wf_str_puts(s, ", ");
+        if (a->kind == WF_ARG_TENSORS)
+            put_value(g, s, a->vals[i]);
+        else if (a->kind == WF_ARG_INTS)
+            wf_eprint(g->exprs, a->ints[i], s);
+        else if (a->kind == WF_ARG_FLOATS)
+            put_float(s, a->floats[i]);
+        else
+            wf_str_puts(s, a->bools[i] ? "True" : "False");
+    }
+    wf_str_putc(s, ']');
+}
+
+static bool is_default(const WfArg *a, const WfParam *p)
+{
+    if (!p->has_default)
+        return a->kind == WF_ARG_NONE && (p->optional || p->type == WF_T_IGNORED);
+    const WfArg *d = &p->fallback;
+    if (a->kind != d->kind)
+        return false;
+    switch (a->kind) {
+    case WF_ARG_NONE: return true;
+    case WF_ARG_INT: return a->i == d->i;
+    case WF_ARG_FLOAT: return a->f == d->f;
+    case WF_ARG_BOOL: return a->b == d->b;
+    case WF_ARG_STRING: return !strcmp(a->s, d->s);
+    case WF_ARG_INTS: return a->n == d->n && !memcmp(a->ints, d->ints, (size_t)a->n * sizeof *a->ints);
+    default: return false;
+    }
+}
+
+static void put_results(const WfGraph *g, const WfNode *n, WfStr *s)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        WfVal v = n->out + (WfVal)i;
+        const WfValue *x = wf_value(g, v);
+        wf_str_printf(s, "%s%%%s : %s", i ? ", " : "", wf_value_name(g, v),
+                      x->dtype ? wf_shape_text((WfGraph *)g, v) : "none");
+        if (x->ordered) {
+            wf_str_puts(s, " @(");
+            for (int d = 0; d < x->rank; d++)
+                wf_str_printf(s, "%s%d", d ? "," : "", x->order[d]);
+            wf_str_putc(s, ')');
+        }
+    }
+}
+
+static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
+{
+    put_results(g, n, s);
+    wf_str_printf(s, "%s%s(", n->n_out ? " = " : "", n->schema->name);
+    bool named = false, first = true;
+    for (int i = 0; i < n->schema->n_params; i++) {
+        if (is_default(&n->args[i], &n->schema->params[i])) {
+            named = true;
+            continue;
+        }
+        if (!first)
+            wf_str_puts(s, ", ");
+        first = false;
+        if (named)
+            wf_str_printf(s, "%s=", n->schema->params[i].name);
+        put_arg(g, s, &n->args[i], indent);
+    }
+    wf_str_putc(s, ')');
+    if (n->no_grad)
+        wf_str_puts(s, " no_grad");
+}
+
+void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out) { print_node(g, n, out, 0); }
+
+static void pad(WfStr *s, int n)
+{
+    for (int i = 0; i < n; i++)
+        wf_str_putc(s, ' ');
+}
+
+static void put_input(const WfGraph *g, const WfInput *in, WfStr *s)
+{
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar"};
+    wf_str_printf(s, "input %%%s : %s = %s ", wf_value_name(g, in->val), wf_shape_text((WfGraph *)g, in->val),
+                  roles[in->role]);
+    put_string(s, in->name);
+    if (in->role == WF_IN_PARAM && !in->trainable)
+        wf_str_puts(s, " frozen");
+    if (in->role == WF_IN_BUFFER && !in->persistent)
+        wf_str_puts(s, " transient");
+    if (in->of) {
+        wf_str_puts(s, " of ");
+        put_string(s, in->of);
+    }
+    if (in->fill != 0) {
+        wf_str_puts(s, " fill ");
+        put_float(s, in->fill);
+    }
+    for (int i = 0; i < in->n_aliases; i++) {
+        wf_str_puts(s, " also ");
+        put_string(s, in->aliases[i]);
+    }
+}
+
+static void put_source(const WfGraph *g, uint32_t id, WfStr *s)
+{
+    const WfSource *src = &g->sources.at[id];
+    if (!id || !src->file)
+        return;
+    wf_str_printf(s, "  # %s:%d", src->file, src->line);
+}
+
+static void print_graph(const WfGraph *g, WfStr *s, int indent)
+{
+    static const char *const outs[] = {"user", "loss", "update", "grad", "metric"};
+    wf_str_printf(s, "graph %s {\n", wf_level_name(g->level));
+    for (int i = 0; indent == 0 && i < wf_esym_count(g->exprs); i++) {
+        int64_t lo, hi;
+        wf_esym_range(g->exprs, i, &lo, &hi);
+        pad(s, indent + 2);
+        wf_str_printf(s, "symbol %s in [%lld, ", wf_esym_name(g->exprs, i), (long long)lo);
+        if (hi == INT64_MAX)
+            wf_str_puts(s, "inf]\n");
+        else
+            wf_str_printf(s, "%lld]\n", (long long)hi);
+    }
+    for (int i = 0; i < g->inputs.n; i++) {
+        pad(s, indent + 2);
+        put_input(g, &g->inputs.at[i], s);
+        wf_str_putc(s, '\n');
+    }
+    for (int i = 1; i < g->nodes.n; i++) {
+        pad(s, indent + 2);
+        print_node(g, &g->nodes.at[i], s, indent + 2);
+        put_source(g, g->nodes.at[i].source, s);
+        wf_str_putc(s, '\n');
+    }
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        pad(s, indent + 2);
+        wf_str_printf(s, "output %s ", outs[o->role]);
+        put_string(s, o->name ? o->name : "");
+        wf_str_putc(s, ' ');
+        put_value(g, s, o->val);
+        wf_str_putc(s, '\n');
+    }
+    pad(s, indent);
+    wf_str_puts(s, "}");
+}
+
+void wf_print(const WfGraph *g, WfStr *out)
+{
+    print_graph(g, out, 0);
+    wf_str_putc(out, '\n');
+}
