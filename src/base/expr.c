@@ -51,7 +51,7 @@ static bool joins(WfExprs *e, int32_t q, WfDim y, WfDim m, WfDim f, WfDim *out)
         return false;
     wf_einterval(e, m, &lo_m, &hi);
     wf_einterval(e, n->b, &lo_n, &hi);
-    if (lo_m < 1 || lo_n < 1)
+    if (lo_m < 0 || lo_n < 0) /* positive, or without a value */
         return false;
     WfDim size = wf_e_mul(e, m, n->b);
     if (e->overflow)
@@ -236,7 +236,25 @@ static bool one_below(WfExprs *e, WfDim d, WfDim k)
     return yes;
 }
 
-/* Finds a divisor g of k with a = g*R + rest and rest = 0 or 0 <= rest < g proved. Larger ones are tried first. */
+/* For divisors this means positive: where they are 0 the whole has no value, and rules may assume that it has. */
+static bool not_negative(const WfExprs *e, WfDim d)
+{
+    int64_t lo, hi;
+    wf_einterval(e, d, &lo, &hi);
+    return lo >= 0;
+}
+
+/* k / g for one-term k and a g that divides it. */
+static WfDim over(WfExprs *e, const Term *k, const Term *g)
+{
+    Term q;
+    bool fits = wf_term_divide_atoms(e, k, g, &q);
+    WF_ASSERT(e->ctx, fits && k->coef % g->coef == 0);
+    q.coef = k->coef / g->coef;
+    return wf_emake(e, (Poly){ &q, 1 });
+}
+
+/* Finds a divisor g of k with a = g*R + rest, and rest = 0, or 0 <= rest < g and k/g > 0 proved. Larger first. */
 static bool find_divisor(WfExprs *e, Poly a, const Term *k, Term *g_out, Poly *big, WfDim *rest_out)
 {
     Term *gs = WF_NEWN(e->scratch, Term, (size_t)a.n);
@@ -259,23 +277,13 @@ static bool find_divisor(WfExprs *e, Poly a, const Term *k, Term *g_out, Poly *b
             continue;
         take_divisible(e, a, &gs[i], big, &rest);
         WfDim r = wf_emake(e, rest);
-        if (r == 0 || in_range(e, r, wf_emake(e, (Poly){ &gs[i], 1 }))) {
+        if (r == 0 || (not_negative(e, over(e, k, &gs[i])) && in_range(e, r, wf_emake(e, (Poly){ &gs[i], 1 })))) {
             *g_out = gs[i];
             *rest_out = r;
             return true;
         }
     }
     return false;
-}
-
-/* k / g for one-term k and a g that divides it. */
-static WfDim over(WfExprs *e, const Term *k, const Term *g)
-{
-    Term q;
-    bool fits = wf_term_divide_atoms(e, k, g, &q);
-    WF_ASSERT(e->ctx, fits && k->coef % g->coef == 0);
-    q.coef = k->coef / g->coef;
-    return wf_emake(e, (Poly){ &q, 1 });
 }
 
 /* The greatest term that divides all terms of both. */
@@ -317,14 +325,7 @@ static void long_division(WfExprs *e, Poly a, Poly k, WfDim *q, WfDim *r)
     *r = finish(e, wf_poly_add(e, left, a, 1));
 }
 
-static bool at_least_1(const WfExprs *e, WfDim d)
-{
-    int64_t lo, hi;
-    wf_einterval(e, d, &lo, &hi);
-    return lo >= 1;
-}
-
-/* n / k exactly for one-term n and k, quotient >= 1. */
+/* n / k exactly for one-term n and k, quotient positive. */
 static bool divides(WfExprs *e, WfDim n, WfDim k, WfDim *q)
 {
     Poly pn = wf_epoly(e, n), pk = wf_epoly(e, k);
@@ -334,7 +335,7 @@ static bool divides(WfExprs *e, WfDim n, WfDim k, WfDim *q)
         return false;
     t.coef = pn.at[0].coef / pk.at[0].coef;
     *q = wf_emake(e, (Poly){ &t, 1 });
-    return at_least_1(e, *q);
+    return not_negative(e, *q);
 }
 
 /* ---- floor division ---- */
@@ -344,7 +345,7 @@ static bool fdiv_of_atom(WfExprs *e, WfDim a, WfDim k, WfDim *out)
 {
     Poly p = wf_epoly(e, a);
     int64_t c = 0, m;
-    if (!at_least_1(e, k) || p.n == 0 || p.n > 2 || p.at[0].n != 1 || p.at[0].coef != 1)
+    if (!not_negative(e, k) || p.n == 0 || p.n > 2 || p.at[0].n != 1 || p.at[0].coef != 1)
         return false;
     if (p.n == 2) {
         if (p.at[1].n)
@@ -640,6 +641,11 @@ WfExprs *wf_exprs_new(WfCtx *ctx, WfArena *arena)
         e->sample_ok[s] = true;
     wf_arena_at_free(arena, free_scratch, e);
     e->scratch = wf_arena_new(ctx);
+    /* Small negative constants are made first, so that their handles equal their values: C code may write -1. */
+    for (int64_t v = -1; v >= -64; v--) {
+        WfDim d = wf_e_const(e, v);
+        WF_ASSERT(ctx, d == v);
+    }
     return e;
 }
 
