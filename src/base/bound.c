@@ -108,12 +108,16 @@ void wf_enode_range(const WfExprs *e, Node *n)
     } else if (n->kind == E_MAX) {
         n->lo = max2(al, bl);
         n->hi = max2(ah, bh);
-    } else if (n->kind == E_MOD && bl >= 1) {
+    } else if (bl < 0) {
+        return;
+    } else if (n->kind == E_MOD) { /* a divisor of 0 gives no value to bound */
         n->lo = 0;
-        n->hi = bh == INT64_MAX ? bh : bh - 1;
+        n->hi = bh == INT64_MAX ? bh : max2(bh, 1) - 1;
         if (al >= 0)
             n->hi = min2(n->hi, ah);
-    } else if (n->kind == E_FDIV && bl >= 1) {
+    } else {
+        bl = max2(bl, 1);
+        bh = max2(bh, 1);
         n->lo = min2(sat_div(al, bl), sat_div(al, bh));
         n->hi = max2(sat_div(ah, bl), sat_div(ah, bh));
     }
@@ -146,8 +150,9 @@ static bool good_name(const char *name)
 }
 
 /* A value of [lo, hi] for sample s: the low end, the high end, and odd ones between, all small where possible. */
-static int64_t sample_value(int s, int id, int64_t lo, int64_t hi)
+static int64_t sample_value(int s, const char *name, int64_t lo, int64_t hi)
 {
+    int64_t id = (int64_t)(wf_hash64(name, strlen(name), 0) % 997);
     static const int64_t step[SAMPLES] = { 0, 1, 7, 61, 1009, 30011 };
     if (lo == INT64_MIN)
         lo = hi == INT64_MAX ? (s % 2 ? -step[s] : 0) : sat_add(hi, -100000);
@@ -164,6 +169,10 @@ static WfDim new_symbol(WfExprs *e, const char *name, Symbol s)
     int id = e->syms.n;
     s.name = wf_arena_strdup(e->arena, name);
     WF_PUSH(e->arena, &e->syms, s);
+    if (s.bounded && s.below < 0)
+        for (int i = 0; i < id; i++)
+            if (wf_edepends(e, s.below, e->syms.at[i].dim) && e->syms.at[i].level >= e->syms.at[id].level)
+                e->syms.at[id].level = e->syms.at[i].level + 1;
     WfDim d = wf_eatom(e, E_SYM, id, 0);
     e->syms.at[id].dim = d;
     wf_map_put(e->names, name, id);
@@ -173,7 +182,7 @@ static WfDim new_symbol(WfExprs *e, const char *name, Symbol s)
             e->sample_ok[k] = wf_eeval(e, s.below, e->samples[k].at, &below) && below >= 1;
             hi = below - 1;
         }
-        int64_t v = e->sample_ok[k] ? sample_value(k, id, lo, hi) : 0;
+        int64_t v = e->sample_ok[k] ? sample_value(k, name, lo, hi) : 0;
         WF_PUSH(e->arena, &e->samples[k], v);
     }
     return d;
@@ -346,7 +355,7 @@ static bool eliminate(WfExprs *e, WfDim p, int32_t atom)
         return with_end(e, c, n.b, r);
     } else {
         wf_einterval(e, n.b, &lo, &hi);
-        if (lo < 1)
+        if (lo < 0) /* 0 gives no value, so this is m >= 1 */
             return false;
         if (n.kind == E_FDIV && eliminate_fdiv(e, &n, sg, c, r))
             return true;
@@ -361,14 +370,15 @@ static bool eliminate(WfExprs *e, WfDim p, int32_t atom)
     return end != INT64_MIN && end != INT64_MAX && with_end(e, c, wf_e_const(e, end), r);
 }
 
-/* The order of trials: loop variables with symbolic bounds, last made first; then compound atoms; then the others. */
+/* The order of trials: loop variables with symbolic bounds, those first whose bounds rest on others; then compound
+ * atoms; then the rest. Nothing in it depends on what was created when. */
 static int rank_of(const WfExprs *e, int32_t atom)
 {
     const Node *n = &e->nodes.at[atom];
     if (n->kind != E_SYM)
-        return e->syms.n;
+        return 1;
     const Symbol *s = &e->syms.at[n->sym];
-    return s->bounded && s->below < 0 ? e->syms.n + 1 + n->sym : n->sym;
+    return s->bounded && s->below < 0 ? 1 + s->level : 0;
 }
 
 static bool prove(WfExprs *e, WfDim p)

@@ -32,6 +32,7 @@ typedef struct {
     char *name;
     WfDim dim, below;
     bool bounded;
+    int level;      /* one more than that of any symbol in `below`; 0 without such */
     int64_t lo, hi;
 } Symbol;
 

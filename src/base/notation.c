@@ -64,7 +64,7 @@ static void print_atom(const Printer *p, const Node *n)
     bool fdiv = n->kind == E_FDIV;
     int64_t lo, hi;
     wf_einterval(p->e, n->b, &lo, &hi);
-    if (p->c && (lo < 1 || !wf_eprove_ge0(p->e, n->a))) {
+    if (p->c && (lo < 0 || !wf_eprove_ge0(p->e, n->a))) {
         print_call(p, fdiv ? "wf_floordiv" : "wf_mod", n->a, n->b);
         return;
     }
