@@ -201,6 +201,7 @@ const WfTensor *wf_tensors_find(const WfTensors *t, const char *name);
 void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n); /* tensors sorted by name */
 /* MNIST's IDX format, plain or gzip-compressed. One tensor named "". */
 WfTensor *wf_idx_open(WfCtx *ctx, WfArena *a, const char *path);
+WfTensor *wf_idx_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 
 /* ---- hashes --------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,31 @@
+/* JSON through jansson, with failures raised and the value released by the context. Duplicate keys are refused: two
+ * readers that pick different ones would disagree about a file. */
+#include <jansson.h>
+
+#include "base/inner.h"
+
+static void free_json(void *p)
+{
+    json_decref(p);
+}
+
+WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, WfDefer **defer)
+{
+    json_error_t err;
+    json_t *j = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
+    if (!j && json_error_code(&err) == json_error_out_of_memory)
+        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+    if (!j) {
+        char place[64];
+        snprintf(place, sizeof(place), "line %d, column %d", err.line, err.column);
+        wf_fail_at(ctx, WEFT_ERR_FILE, place, NULL, "%s: not valid JSON: %s", what, err.text);
+    }
+    *defer = wf_defer(ctx, free_json, j);
+    return j;
+}
+
+WfJson *wf_json_parse(WfCtx *ctx, const char *text, size_t n, const char *what)
+{
+    WfDefer *d;
+    return wf_json_load(ctx, text, n, what, &d);
+}
