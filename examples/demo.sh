@@ -15,7 +15,7 @@ set -x
 "$weft" train examples/fashion.pt2 --loss cross_entropy \
     --data "x=$data/train-images-idx3-ubyte.gz" --data "y=$data/train-labels-idx1-ubyte.gz" \
     --eval-data "x=$data/t10k-images-idx3-ubyte.gz" --eval-data "y=$data/t10k-labels-idx1-ubyte.gz" \
-    --optimizer adamw --lr 2e-3 --schedule cosine --warmup-steps 100 --epochs "${EPOCHS:-6}" \
+    --optimizer adamw --lr 3e-3 --schedule cosine --warmup-steps 100 --epochs "${EPOCHS:-6}" \
     --log-every 100 --out "$out"
 { set +x; } 2>/dev/null
 # The last evaluation stands at the end of the metrics.

@@ -7,7 +7,7 @@ shift
 stamp="$*"
 if [ ! -f "$folder/CMakeCache.txt" ] || [ "$(cat "$folder/.flags" 2>/dev/null || echo none)" != "$stamp" ]; then
     mkdir -p "$folder"
-    cmake -S . -B "$folder" "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+    cmake --fresh -S . -B "$folder" "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
     printf '%s\n' "$stamp" >"$folder/.flags"
 fi
 cmake --build "$folder" -j "${JOBS:-$(nproc)}" >"$folder/build.log" 2>&1 || {
