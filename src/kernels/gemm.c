@@ -98,6 +98,15 @@ void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const 
     wf_product_columns(vec, m, 0, n, n, k, a, am, ak, packed, c, ldc, add, scratch);
 }
 
+void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *scratch)
+{
+    int64_t blocks = wf_k_blocks(k);
+    WfBlock g = {0, m, n, k, blocks, 0, blocks, am, ak, n, ldb, ldc, a, b, c, add};
+    if (m && n)
+        vec->block(&g, scratch);
+}
+
 /* ---- the call --------------------------------------------------------------------------------------------------- */
 
 typedef struct {

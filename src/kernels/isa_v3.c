@@ -8,5 +8,10 @@
 #define TARGET
 #endif
 #include "kernels/isa.h"
+#include "kernels/rows.h"
 
-const WfVec NAME(wf_vec) = {.level = 3, .nr = 2 * VL, .pack_b = pack_b, .block = block};
+const WfVec NAME(wf_vec) = {
+    .level = 3, .nr = 2 * VL, .pack_b = pack_b, .block = block,
+    .scores = scores, .softmax_step = softmax_step, .probability = probability, .softmax_back = softmax_back,
+    .exp = exp_rows, .sigmoid = sigmoid_rows, .tanh = tanh_rows,
+};

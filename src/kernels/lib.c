@@ -4,7 +4,9 @@
 
 #include "kernels/private.h"
 
-static const WfKind *const kinds[] = {&wf_kind_gemm, NULL};
+static const WfKind *const kinds[] = {
+    &wf_kind_gemm, &wf_kind_attention_fwd, &wf_kind_attention_bwd, NULL,
+};
 
 static const WfKind *find(const char *name)
 {

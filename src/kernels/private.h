@@ -25,6 +25,17 @@ typedef struct {
     /* Packs b[k, n] into panels of nr columns: out holds k * (n rounded up to nr) floats. */
     void (*pack_b)(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
     void (*block)(const WfBlock *g, float *scratch);
+    /* Rows, see rows.h; n counts floats and is a multiple of 16 except in `scores`, which pads. */
+    void (*scores)(int64_t rows, int64_t n, float *s, int64_t ld, float scale, const float *mask, int64_t mask_row,
+                   int64_t mask_col, bool causal, int64_t first_limit);
+    void (*softmax_step)(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum, float *o, int64_t ldo,
+                         int64_t width);
+    void (*probability)(int64_t rows, int64_t n, float *s, int64_t ld, const float *lse);
+    void (*softmax_back)(int64_t rows, int64_t n, const float *p, float *d, int64_t ld, const float *delta,
+                         float scale);
+    void (*exp)(int64_t n, const float *in, float *out);
+    void (*sigmoid)(int64_t n, const float *in, float *out);
+    void (*tanh)(int64_t n, const float *in, float *out);
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);
@@ -46,6 +57,10 @@ void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const 
 void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,
                         const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc, bool add,
                         float *scratch);
+
+/* c[m, n] = (+=) a b where b lies in place with rows ldb apart; n and ldb are multiples of 16. */
+void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *scratch);
 
 /* A kind of call. `sizes` may assume what `accepts` accepted; so may `create`, which fills phases, tiles, run, self. */
 typedef struct {
