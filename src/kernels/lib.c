@@ -5,7 +5,8 @@
 #include "kernels/private.h"
 
 static const WfKind *const kinds[] = {
-    &wf_kind_gemm, &wf_kind_attention_fwd, &wf_kind_attention_bwd, NULL,
+    &wf_kind_gemm, &wf_kind_attention_fwd, &wf_kind_attention_bwd, &wf_kind_conv_fwd, &wf_kind_conv_bwd_data,
+    &wf_kind_conv_bwd_weight, NULL,
 };
 
 static const WfKind *find(const char *name)
@@ -64,6 +65,12 @@ WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int thre
     lib->kind = find(desc->kind)->name;
     find(desc->kind)->create(ctx, arena, desc, threads, lib);
     return lib;
+}
+
+void wf_lib_free(WfLib *lib)
+{
+    if (lib && lib->handles)
+        wf_defer_run(lib->handles);
 }
 
 typedef struct {
