@@ -9,9 +9,10 @@
 #endif
 #include "kernels/isa.h"
 #include "kernels/rows.h"
+#include "kernels/cells.h"
 
 const WfVec NAME(wf_vec) = {
     .level = 3, .nr = 2 * VL, .pack_b = pack_b, .block = block,
     .scores = scores, .softmax_step = softmax_step, .probability = probability, .softmax_back = softmax_back,
-    .exp = exp_rows, .sigmoid = sigmoid_rows, .tanh = tanh_rows,
+    .exp = exp_rows, .sigmoid = sigmoid_rows, .tanh = tanh_rows, .cell = cell, .cell_back = cell_back,
 };

@@ -36,6 +36,11 @@ typedef struct {
     void (*exp)(int64_t n, const float *in, float *out);
     void (*sigmoid)(int64_t n, const float *in, float *out);
     void (*tanh)(int64_t n, const float *in, float *out);
+    /* Recurrent cells, see cells.h. */
+    void (*cell)(int mode, int64_t n, const float *x, const float *p, const float *bias, float *h, float *c,
+                 float *saved, float *work);
+    void (*cell_back)(int mode, int64_t n, const float *saved, const float *y, const float *before,
+                      const float *c_before, float *dh, float *dc, float *dx, float *dp, float *work);
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);

@@ -1,0 +1,225 @@
+/* Recurrent layers: one layer, one direction, the part that is sequential.
+ *
+ * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary matrix
+ * products from what the backward hands out; here is only what needs the step before. A tile is a range of the batch
+ * and walks the whole sequence, so that no barrier stands between steps. The recurrent weights are packed once per
+ * call by a phase of their own. Formulas and gate order are PyTorch's:
+ *   LSTM  i f g o;  c = f c' + i g,  h = o tanh c                          saved: i f g o c
+ *   GRU   r z n;    n = tanh(xn + r (Whn h' + bhn)),  h = (1 - z) n + z h'  saved: r z n (Whn h' + bhn)
+ *   RNN   h = tanh(x + W h' + b) or relu                                   saved: nothing (y says it)
+ * Saved values of one step and sample are S blocks of H. Rows are padded to 16 in scratch. */
+#include <string.h>
+
+#include "kernels/private.h"
+
+int wf_rnn_gates(int mode)
+{
+    return mode == WF_RNN_LSTM ? 4 : mode == WF_RNN_GRU ? 3 : 1;
+}
+
+int wf_rnn_saved(int mode)
+{
+    return mode == WF_RNN_LSTM ? 5 : mode == WF_RNN_GRU ? 4 : 0;
+}
+
+/* Operands by name; the position in the table is the operand's number. */
+enum { XPROJ, W_HH, B_HH, H0, C0, Y, HT, CT, SAVED, FWD_N };
+enum { BW_HH, BH0, BC0, BY, BSAVED, DY, DHT, DCT, DXPROJ, DHPROJ, DH0, DC0, BWD_N };
+
+typedef struct {
+    const WfVec *vec;
+    int mode;
+    bool backward, reverse;
+    int64_t t, b, h, g, s, hp, tiles;     /* g, s: gates and saved blocks; hp: h padded to 16 */
+    int64_t stride[WF_LIB_OPERANDS][3];
+    bool has[WF_LIB_OPERANDS];
+} Rnn;
+
+static void plan(const WfLibDesc *d, Rnn *r)
+{
+    memset(r, 0, sizeof *r);
+    r->backward = !strcmp(d->kind, "rnn_bwd");
+    r->vec = wf_vec(d);
+    r->mode = (int)d->param[0];
+    r->reverse = d->param[1] != 0;
+    const WfOperand *y = &d->operand[r->backward ? BY : Y];
+    r->t = y->shape[0], r->b = y->shape[1], r->h = y->shape[2];
+    r->g = wf_rnn_gates(r->mode), r->s = wf_rnn_saved(r->mode), r->hp = wf_up(r->h, 16);
+    for (int i = 0; i < d->n; i++) {
+        r->has[i] = wf_has(d, i);
+        for (int j = 0; j < 3; j++)
+            r->stride[i][j] = d->operand[i].stride[j];
+    }
+    r->tiles = 1;
+    while (r->tiles < 8 && r->b / r->tiles >= 32) /* a register tile's worth of rows in each */
+        r->tiles *= 2;
+}
+
+static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const int64_t *shape, bool optional, char *why,
+                 size_t size)
+{
+    if (optional && !wf_has(d, i))
+        return true;
+    if (!wf_want(d, i, name, WF_F32, rank, why, size))
+        return false;
+    for (int j = 0; j < rank; j++)
+        if (d->operand[i].shape[j] != shape[j])
+            return wf_refuse(why, size, "dimension %d of %s is %lld, expected %lld", j, name,
+                             (long long)d->operand[i].shape[j], (long long)shape[j]);
+    if (shape[rank - 1] > 1 && d->operand[i].stride[rank - 1] != 1)
+        return wf_refuse(why, size, "the last stride of %s is not 1: copy it", name);
+    return true;
+}
+
+static bool accepts(const WfLibDesc *d, char *why, size_t size)
+{
+    bool back = !strcmp(d->kind, "rnn_bwd");
+    if (d->n != (back ? BWD_N : FWD_N))
+        return wf_refuse(why, size, "%s takes %d operands", d->kind, back ? BWD_N : FWD_N);
+    if (d->param[0] < WF_RNN_LSTM || d->param[0] > WF_RNN_RELU)
+        return wf_refuse(why, size, "mode %lld is unknown", (long long)d->param[0]);
+    if (!wf_want(d, back ? BY : Y, "y", WF_F32, 3, why, size))
+        return false;
+    Rnn r;
+    plan(d, &r);
+    bool lstm = r.mode == WF_RNN_LSTM, gru = r.mode == WF_RNN_GRU;
+    int64_t gates[] = {r.t, r.b, r.g * r.h}, w[] = {r.g * r.h, r.h}, bias[] = {r.g * r.h}, state[] = {r.b, r.h};
+    int64_t saved[] = {r.t, r.b, r.s * r.h}, y[] = {r.t, r.b, r.h};
+    if (!back)
+        return fits(d, XPROJ, "xproj", 3, gates, false, why, size) && fits(d, W_HH, "w_hh", 2, w, false, why, size) &&
+               fits(d, B_HH, "b_hh", 1, bias, true, why, size) && fits(d, H0, "h0", 2, state, false, why, size) &&
+               fits(d, C0, "c0", 2, state, !lstm, why, size) && fits(d, Y, "y", 3, y, false, why, size) &&
+               fits(d, HT, "hT", 2, state, false, why, size) && fits(d, CT, "cT", 2, state, !lstm, why, size) &&
+               fits(d, SAVED, "saved", 3, saved, true, why, size);
+    return fits(d, BW_HH, "w_hh", 2, w, false, why, size) && fits(d, BH0, "h0", 2, state, false, why, size) &&
+           fits(d, BC0, "c0", 2, state, !lstm, why, size) && fits(d, BY, "y", 3, y, false, why, size) &&
+           fits(d, BSAVED, "saved", 3, saved, r.s == 0, why, size) && fits(d, DY, "dy", 3, y, true, why, size) &&
+           fits(d, DHT, "dhT", 2, state, true, why, size) && fits(d, DCT, "dcT", 2, state, true, why, size) &&
+           fits(d, DXPROJ, "dxproj", 3, gates, false, why, size) &&
+           fits(d, DHPROJ, "dhproj", 3, gates, !gru, why, size) && fits(d, DH0, "dh0", 2, state, false, why, size) &&
+           fits(d, DC0, "dc0", 2, state, !lstm, why, size);
+}
+
+static int64_t tile_samples(const Rnn *r)
+{
+    return (r->b + r->tiles - 1) / r->tiles;
+}
+
+static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
+{
+    Rnn r;
+    plan(d, &r);
+    int64_t packed = r.backward ? wf_prepack_size(r.g * r.h, r.h) : wf_prepack_size(r.h, r.g * r.h);
+    *workspace = (size_t)packed * sizeof(float);
+    /* gates and one more block of the step, two states */
+    *scratch = (size_t)(WF_BLOCK_SCRATCH + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
+}
+
+static float *at3(const Rnn *r, void *const *operand, int i, int64_t t, int64_t b)
+{
+    return (float *)operand[i] + t * r->stride[i][0] + b * r->stride[i][1];
+}
+
+static float *at2(const Rnn *r, void *const *operand, int i, int64_t b)
+{
+    return (float *)operand[i] + b * r->stride[i][0];
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+static void forward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
+{
+    int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n;
+    float *work = scratch + WF_BLOCK_SCRATCH, *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn, *c = h + (b1 - b0) * n;
+    for (int64_t b = b0; b < b1; b++) {
+        memcpy(h + (b - b0) * n, at2(r, operand, H0, b), (size_t)n * sizeof(float));
+        if (r->mode == WF_RNN_LSTM)
+            memcpy(c + (b - b0) * n, at2(r, operand, C0, b), (size_t)n * sizeof(float));
+    }
+    for (int64_t i = 0; i < r->t; i++) {
+        int64_t t = r->reverse ? r->t - 1 - i : i;
+        wf_product_packed(r->vec, b1 - b0, gn, n, h, n, 1, packed, p, gn, false, scratch);
+        for (int64_t b = b0; b < b1; b++) {
+            float *state = h + (b - b0) * n;
+            r->vec->cell(r->mode, n, at3(r, operand, XPROJ, t, b), p + (b - b0) * gn,
+                         r->has[B_HH] ? operand[B_HH] : NULL, state, c + (b - b0) * n,
+                         r->s && r->has[SAVED] ? at3(r, operand, SAVED, t, b) : NULL, work);
+            memcpy(at3(r, operand, Y, t, b), state, (size_t)n * sizeof(float));
+        }
+    }
+    for (int64_t b = b0; b < b1; b++) {
+        memcpy(at2(r, operand, HT, b), h + (b - b0) * n, (size_t)n * sizeof(float));
+        if (r->mode == WF_RNN_LSTM)
+            memcpy(at2(r, operand, CT, b), c + (b - b0) * n, (size_t)n * sizeof(float));
+    }
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+static void backward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
+{
+    int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n, m = b1 - b0;
+    float *work = scratch + WF_BLOCK_SCRATCH, *dp = work + 8 * r->hp, *dh = dp + m * gn, *dc = dh + m * n;
+    bool lstm = r->mode == WF_RNN_LSTM;
+    memset(dh, 0, (size_t)(2 * m * n) * sizeof(float));
+    for (int64_t b = b0; b < b1; b++) {
+        if (r->has[DHT])
+            memcpy(dh + (b - b0) * n, at2(r, operand, DHT, b), (size_t)n * sizeof(float));
+        if (lstm && r->has[DCT])
+            memcpy(dc + (b - b0) * n, at2(r, operand, DCT, b), (size_t)n * sizeof(float));
+    }
+    for (int64_t i = r->t - 1; i >= 0; i--) {
+        int64_t t = r->reverse ? r->t - 1 - i : i, previous = r->reverse ? t + 1 : t - 1;
+        for (int64_t b = b0; b < b1; b++) {
+            float *to = dh + (b - b0) * n;
+            const float *dy = r->has[DY] ? at3(r, operand, DY, t, b) : NULL;
+            for (int64_t j = 0; dy && j < n; j++)
+                to[j] += dy[j];
+            const float *before = i ? at3(r, operand, BY, previous, b) : at2(r, operand, BH0, b), *c_before = NULL;
+            if (lstm)
+                c_before = i ? at3(r, operand, BSAVED, previous, b) + 4 * n : at2(r, operand, BC0, b);
+            float *grads = dp + (b - b0) * gn;
+            r->vec->cell_back(r->mode, n, r->s ? at3(r, operand, BSAVED, t, b) : NULL, at3(r, operand, BY, t, b),
+                              before, c_before, to, dc + (b - b0) * n, at3(r, operand, DXPROJ, t, b), grads, work);
+            if (r->has[DHPROJ])
+                memcpy(at3(r, operand, DHPROJ, t, b), grads, (size_t)gn * sizeof(float));
+        }
+        wf_product_packed(r->vec, m, n, gn, dp, gn, 1, packed, dh, n, true, scratch);
+    }
+    for (int64_t b = b0; b < b1; b++) {
+        memcpy(at2(r, operand, DH0, b), dh + (b - b0) * n, (size_t)n * sizeof(float));
+        if (lstm)
+            memcpy(at2(r, operand, DC0, b), dc + (b - b0) * n, (size_t)n * sizeof(float));
+    }
+}
+
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
+                int thread)
+{
+    const Rnn *r = lib->self;
+    (void)thread;
+    if (phase == 0 && r->backward)
+        wf_prepack(r->vec, r->g * r->h, r->h, operand[BW_HH], r->stride[BW_HH][0], 1, workspace);
+    else if (phase == 0)
+        wf_prepack(r->vec, r->h, r->g * r->h, operand[W_HH], 1, r->stride[W_HH][0], workspace);
+    else if (r->backward)
+        backward(r, tile, operand, workspace, scratch);
+    else
+        forward(r, tile, operand, workspace, scratch);
+}
+
+static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
+{
+    (void)ctx;
+    (void)threads;
+    Rnn *r = WF_NEW(arena, Rnn);
+    plan(d, r);
+    lib->self = r;
+    lib->run = run;
+    lib->n_phases = 2;
+    lib->tiles[0] = 1;
+    lib->tiles[1] = r->b ? r->tiles : 0;
+}
+
+const WfKind wf_kind_rnn_fwd = {"rnn_fwd", accepts, sizes, create};
+const WfKind wf_kind_rnn_bwd = {"rnn_bwd", accepts, sizes, create};
