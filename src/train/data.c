@@ -274,11 +274,10 @@ void wf_dataset_check_finite(const WfDataset *d)
 
 /* ---- gathering ---- */
 
-static void scale_bytes(const uint8_t *from, float *to, int64_t n)
+static void scale_bytes(const float table[256], const uint8_t *from, float *to, int64_t n)
 {
-    /* Division, not multiplication by 1/255: what torchvision's ToTensor gives, to the bit. */
     for (int64_t i = 0; i < n; i++)
-        to[i] = (float)from[i] / 255.0f;
+        to[i] = table[from[i]];
 }
 
 static void widen(WfDtype from, const uint8_t *src, WfDtype to, uint8_t *dst, int64_t n)
@@ -292,6 +291,9 @@ void wf_dataset_gather(const WfDataset *d, int column, const int64_t *index, int
 {
     const WfColumn *c = &d->columns[column];
     size_t out_bytes = (size_t)c->sample_elements * wf_dtype_size(c->input->dtype);
+    float scaled[256]; /* division, not multiplication by 1/255: what torchvision's ToTensor gives, to the bit */
+    for (int i = 0; i < 256; i++)
+        scaled[i] = (float)i / 255.0f;
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *from = c->at + (size_t)index[i] * c->sample_bytes;
         uint8_t *to = (uint8_t *)out + (size_t)i * out_bytes;
@@ -300,7 +302,7 @@ void wf_dataset_gather(const WfDataset *d, int column, const int64_t *index, int
             memcpy(to, from, out_bytes);
             break;
         case WF_CONVERT_SCALE:
-            scale_bytes(from, (float *)(void *)to, c->sample_elements);
+            scale_bytes(scaled, from, (float *)(void *)to, c->sample_elements);
             break;
         case WF_CONVERT_WIDEN:
             widen(c->dtype, from, c->input->dtype, to, c->sample_elements);
