@@ -30,16 +30,6 @@ bool wf_walk(WfWalk *w, WfVal v, const WfDim *ix);
 WfDim wf_flatten(WfExprs *e, int rank, const WfDim *shape, const WfDim *ix);
 void wf_unflatten(WfExprs *e, int rank, const WfDim *shape, WfDim flat, WfDim *ix);
 
-/* A library operand: a stored value seen through views, as strides. */
-typedef struct {
-    WfVal base;
-    WfDim offset, stride[WF_MAX_RANK];  /* elements, in base's memory order */
-} WfStrided;
-/* Resolves v through views to memory. False when some view is no affine map (v must then be copied). */
-bool wf_strided(WfGraph *g, WfVal v, const bool *stored, WfStrided *out);
-/* Strides of a stored value's memory: its `order`, or row-major. */
-void wf_memory_strides(WfGraph *g, WfVal v, WfDim *stride);
-
 /* The loop.nest op: inputs and results are stored values; body is a graph of level prim over them. */
 extern const WfOp wf_loop_ops[];
 

@@ -153,8 +153,6 @@ static void infer_by_expansion(WfGraph *g, WfNode *n)
             map[in[i]] = wf_add_input(scratch, WF_IN_USER, "x", v->dtype, v->rank, v->shape);
     }
     memcpy(args, n->args, (size_t)n->schema->n_params * sizeof *args);
-    WfNode tmp = *n;
-    tmp.args = args;
     for (int i = 0; i < n->schema->n_params; i++) {
         if (args[i].kind == WF_ARG_TENSOR)
             args[i].val = map[args[i].val];

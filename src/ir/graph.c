@@ -28,9 +28,8 @@ WfGraph *wf_graph_new(WfCtx *ctx, WfArena *a, WfExprs *exprs, WfLevel level)
 WfGraph *wf_graph_like(const WfGraph *from, WfLevel level)
 {
     WfGraph *g = wf_graph_new(from->ctx, from->arena, from->exprs, level);
-    g->sources.n = 0;
-    for (int i = 0; i < from->sources.n; i++)
-        WF_PUSH(g->arena, &g->sources, from->sources.at[i]);
+    g->sources.at = from->sources.at; /* shared: only the importer adds sources */
+    g->sources.n = g->sources.cap = from->sources.n;
     g->streams = from->streams;
     return g;
 }

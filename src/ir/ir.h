@@ -92,6 +92,24 @@ typedef enum {
 
 typedef struct WfIndex WfIndex; /* see "index maps" below */
 
+/* A library call in terms of values: operands in the kernel's order, inputs then outputs. */
+enum { WF_CALL_OPERANDS = 16, WF_CALL_PARAMS = 32 };
+#define WF_STATUS ((WfVal)-1)  /* the executor's status word stands for this operand */
+typedef struct {
+    const char *kind;      /* of src/kernels */
+    int n;
+    struct {
+        WfVal v;           /* 0: absent */
+        bool dense;        /* must be dense, in `order` when ordered, else row-major */
+        bool ordered;      /* outputs: the memory order the kernel writes; inputs: the order it wants */
+        int8_t order[WF_MAX_RANK];
+        int rank;          /* > 0: seen by the kernel in this shape instead (dense row-major only) */
+        WfDim shape[WF_MAX_RANK];
+    } at[WF_CALL_OPERANDS];
+    int64_t param[WF_CALL_PARAMS];
+    double fparam[8];
+} WfLibraryCall;
+
 struct WfOp {
     const char *schema;    /* "aten.linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" */
     WfFamily family;
@@ -119,7 +137,8 @@ struct WfOp {
     void (*index)(WfGraph *g, const WfNode *n, WfIndex *ix);
     /* Any family: slow evaluation in double precision for the oracle; NULL: by family or decomposition. */
     void (*eval)(WfOracle *o, const WfNode *n);
-    const char *library;   /* LIBRARY: the kernel's kind in src/kernels */
+    /* LIBRARY: the call of src/kernels that computes it. */
+    void (*describe)(WfGraph *g, const WfNode *n, WfLibraryCall *call);
     uint32_t mutated_args; /* bit p: argument p is mutated although the schema does not say so (batch_norm) ... */
     const char *functional;/* ... and this op returns the new values after its ordinary results. Also the functional
                             * twin of an in-place op when it is not the same name without the underscore. */
@@ -285,6 +304,23 @@ struct WfIndex {
     int n_guards;
     double fill;
 };
+
+/* ---- memory ---- */
+
+/* A library operand: a stored value seen through views, as strides. */
+typedef struct {
+    WfVal base;
+    WfDim offset;            /* elements, in base's memory */
+    int rank;
+    WfDim shape[WF_MAX_RANK], stride[WF_MAX_RANK];
+} WfStrided;
+/* Resolves v through views to memory. False when some view is no affine map (v must then be copied). stored may be
+ * NULL: every value that is not a view is. */
+bool wf_strided(WfGraph *g, WfVal v, const bool *stored, WfStrided *out);
+/* Strides of a stored value's memory: its `order`, or row-major. */
+void wf_memory_strides(WfGraph *g, WfVal v, WfDim *stride);
+/* Operand k of a call as the kernel sees it; false when its memory is not what the call wants. */
+bool wf_call_operand(WfGraph *g, const WfLibraryCall *c, int k, const bool *stored, WfStrided *out);
 
 /* ---- walking ---- */
 

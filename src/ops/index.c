@@ -20,65 +20,144 @@ static WfVal gather_fold(WfGraph *g, const WfNode *n)
     return wf_constant(g, wf_tensor(n, 0), &c) ? wf_full(g, wf_dtype_of(g, wf_tensor(n, 0)), i->rank, i->shape, c) : 0;
 }
 
+/* [outer, n, inner] of v's shape around dim. */
+static void outer_inner(WfGraph *g, WfVal v, int dim, WfDim *s)
+{
+    const WfValue *x = wf_value(g, v);
+    s[0] = s[2] = 1;
+    for (int i = 0; i < x->rank; i++)
+        if (i != dim)
+            s[i < dim ? 0 : 2] = wf_emul(g->exprs, s[i < dim ? 0 : 2], x->shape[i]);
+    s[1] = x->shape[dim];
+}
+
+WfVal wf_scatter(WfGraph *g, WfVal x, int dim, WfVal index, WfVal src, const char *mode)
+{
+    const WfValue *v = wf_value(g, x);
+    WfDim sx[3], si[3], shape[WF_MAX_RANK];
+    int rank = v->rank;
+    memcpy(shape, v->shape, sizeof shape);
+    outer_inner(g, x, dim, sx);
+    outer_inner(g, index, dim, si);
+    WfVal y = wf_emit(g, "prim.scatter", "vvvs", wf_reshape(g, x, 3, sx), wf_reshape(g, index, 3, si),
+                      wf_reshape(g, src, 3, si), mode);
+    return wf_reshape(g, y, rank, shape);
+}
+
 static void gather_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
     WfVal x = wf_tensor(n, 0), index = wf_tensor(n, 2);
     const WfValue *v = wf_value(g, x), *i = wf_value(g, index);
-    WfVal zeros = wf_full(g, v->dtype, v->rank, v->shape, 0);
+    int dim = (int)n->args[1].i;
+    WfDim three[3], rows[3];
+    outer_inner(g, x, dim, three);
+    outer_inner(g, index, dim, rows);
+    const WfNode *p = wf_producer(g, index);
+    if (p && !strcmp(p->schema->name, "prim.expand") && wf_numel(g, wf_tensor(p, 0)) == i->shape[dim]) {
+        /* one index a row (an embedding): whole rows are added */
+        WfVal zeros = wf_full(g, v->dtype, 3, three, 0);
+        WfVal at = wf_reshape(g, wf_tensor(p, 0), 1, rows + 1);
+        WfVal d = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, at, wf_reshape(g, dy[0], 3, rows), "add");
+        dx[0] = wf_reshape(g, d, v->rank, v->shape);
+        return;
+    }
     bool whole = true; /* scatter's other dimensions must be complete: pad an index that covers only a corner */
     for (int d = 0; d < v->rank; d++)
         whole &= d == (int)n->args[1].i || i->shape[d] == v->shape[d];
     if (!whole)
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "gathering from a corner of a dimension has no gradient yet");
-    dx[0] = wf_emit(g, "prim.scatter", "vivvs", zeros, wf_int(n, 1), index, dy[0], "add");
+    dx[0] = wf_scatter(g, wf_full(g, v->dtype, v->rank, v->shape, 0), dim, index, dy[0], "add");
 }
 
-/* scatter(x, dim, index, src, mode): x with x[.., index[..], ..] (set, add, mul, max, min) src[..], in the order of the
- * rows. index and src have one shape, equal to x's but for dim. */
+/* scatter(x[outer, n, inner], index[outer, R, inner], src[outer, R, inner], mode): x with x[o, index[o, r, i], i]
+ * (set, add, mul, max, min) src[o, r, i], in the order of the rows r. */
 static void scatter_infer(WfGraph *g, const WfNode *n)
 {
-    const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 2));
-    if (!wf_same_shape(g, wf_tensor(n, 2), wf_tensor(n, 3)) || i->rank != x->rank ||
-        wf_dtype_of(g, wf_tensor(n, 3)) != x->dtype)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 2)),
-                     wf_shape_text(g, wf_tensor(n, 3)), wf_shape_text(g, wf_tensor(n, 0)));
+    const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 1));
+    if (!wf_same_shape(g, wf_tensor(n, 1), wf_tensor(n, 2)) || x->rank != 3 || i->rank != 3 ||
+        wf_dtype_of(g, wf_tensor(n, 2)) != x->dtype || i->shape[0] != x->shape[0] || i->shape[2] != x->shape[2])
+        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
+                     wf_shape_text(g, wf_tensor(n, 2)), wf_shape_text(g, wf_tensor(n, 0)));
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
+}
+
+/* scatter_rows: the same with one index a row, index[R]. */
+static void rows_infer(WfGraph *g, const WfNode *n)
+{
+    const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 1)), *s = wf_value(g, wf_tensor(n, 2));
+    if (x->rank != 3 || i->rank != 1 || s->rank != 3 || s->shape[1] != i->shape[0] || s->shape[0] != x->shape[0] ||
+        s->shape[2] != x->shape[2] || s->dtype != x->dtype)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
+                     wf_shape_text(g, wf_tensor(n, 2)), wf_shape_text(g, wf_tensor(n, 0)));
+    wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
+}
+
+static WfVal pick(WfGraph *g, WfVal x, const WfNode *n) /* x at the written places */
+{
+    WfVal index = wf_tensor(n, 1);
+    return wf_rank_of(g, index) == 1 ? wf_take_rows(g, x, 1, index) : wf_gather(g, x, 1, index);
+}
+
+static WfVal again(WfGraph *g, const WfNode *n, WfVal x, WfVal src, const char *mode)
+{
+    return wf_emit(g, n->schema->name, "vvvs", x, wf_tensor(n, 1), src, mode);
 }
 
 static void scatter_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
-    WfVal x = wf_tensor(n, 0), index = wf_tensor(n, 2), src = wf_tensor(n, 3);
-    WfDim dim = wf_int(n, 1);
-    const char *mode = n->args[4].s;
-    WfVal picked = wf_emit(g, "prim.gather", "viv", dy[0], dim, index);
+    WfVal x = wf_tensor(n, 0), src = wf_tensor(n, 2);
+    const char *mode = n->args[3].s;
     if (!strcmp(mode, "add")) {
         dx[0] = dy[0];
-        dx[2] = picked;
+        dx[2] = pick(g, dy[0], n);
     } else if (!strcmp(mode, "set")) {
-        const WfValue *s = wf_value(g, src);
-        WfVal zeros = wf_full(g, s->dtype, s->rank, s->shape, 0);
-        dx[0] = wf_emit(g, "prim.scatter", "vivvs", dy[0], dim, index, zeros, "set");
-        dx[2] = picked;
+        dx[0] = again(g, n, dy[0], wf_zeros_like(g, src), "set");
+        dx[2] = pick(g, dy[0], n);
     } else if (!strcmp(mode, "max") || !strcmp(mode, "min")) {
         /* Everyone who equals the winner shares its gradient equally, x included (torch.scatter_reduce). */
-        WfVal y_at = wf_emit(g, "prim.gather", "viv", n->out, dim, index);
         WfDtype t = wf_dtype_of(g, x);
-        WfVal hit = wf_cast(g, wf_binary(g, "prim.eq", src, y_at), t);
+        WfVal hit = wf_cast(g, wf_binary(g, "prim.eq", src, pick(g, n->out, n)), t);
         WfVal self = wf_cast(g, wf_binary(g, "prim.eq", x, n->out), t);
-        WfVal count = wf_emit(g, "prim.scatter", "vivvs", self, dim, index, hit, "add");
-        WfVal share = wf_div(g, dy[0], count);
+        WfVal share = wf_div(g, dy[0], again(g, n, self, hit, "add"));
         dx[0] = wf_mul(g, self, share);
-        dx[2] = wf_mul(g, hit, wf_emit(g, "prim.gather", "viv", share, dim, index));
+        dx[2] = wf_mul(g, hit, pick(g, share, n));
     } else {
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "scatter with '%s' has no gradient", mode);
     }
 }
 
+static void scatter_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    static const char *const modes[] = {"set", "add", "mul", "max", "min"};
+    double zero = 1;
+    bool rows = wf_rank_of(g, wf_tensor(n, 1)) == 1;
+    c->kind = rows ? "scatter" : "scatter_full";
+    /* adding to zeros or overwriting them needs no operand; the kernel clears */
+    bool clear = wf_constant(g, wf_tensor(n, 0), &zero) && zero == 0 &&
+                 (!strcmp(n->args[3].s, "add") || !strcmp(n->args[3].s, "set"));
+    WfVal v[5] = {clear ? 0 : wf_tensor(n, 0), wf_tensor(n, 1), wf_tensor(n, 2), n->out, WF_STATUS};
+    for (int i = 0; i < 5; i++) {
+        c->at[i].v = v[i];
+        c->at[i].dense = true;
+    }
+    c->n = 5;
+    if (rows) {
+        c->at[1].rank = 2;
+        c->at[1].shape[0] = 1;
+        c->at[1].shape[1] = wf_size_of(g, v[1], 0);
+    }
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(modes[i], n->args[3].s))
+            c->param[0] = i;
+}
+
 static const WfOp ops[] = {
     {.schema = "prim.gather(Tensor x, int dim, Tensor index) -> Tensor", .family = WF_GATHER, .infer = gather_infer,
      .fold = gather_fold, .vjp = gather_vjp},
-    {.schema = "prim.scatter(Tensor x, int dim, Tensor index, Tensor src, str mode) -> Tensor", .family = WF_LIBRARY,
-     .infer = scatter_infer, .vjp = scatter_vjp, .library = "scatter"},
+    {.schema = "prim.scatter(Tensor x, Tensor index, Tensor src, str mode) -> Tensor", .family = WF_LIBRARY,
+     .infer = scatter_infer, .vjp = scatter_vjp, .describe = scatter_call},
+    {.schema = "prim.scatter_rows(Tensor x, Tensor index, Tensor src, str mode) -> Tensor", .family = WF_LIBRARY,
+     .infer = rows_infer, .vjp = scatter_vjp, .describe = scatter_call},
     {0}};
 
 void wf_ops_index(void) { wf_register(ops); }

@@ -240,7 +240,7 @@ static void sort_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
         return;
     const WfValue *x = wf_value(g, wf_tensor(n, 0));
     WfVal zeros = wf_full(g, x->dtype, x->rank, x->shape, 0);
-    dx[0] = wf_emit(g, "prim.scatter", "vdvvs", zeros, x->rank - 1, n->out + 1, dy[0], "set");
+    dx[0] = wf_scatter(g, zeros, wf_rank_of(g, n->out) - 1, n->out + 1, dy[0], "set");
 }
 
 /* ---- running sums and products along dim; reverse: from the end ---- */
@@ -278,33 +278,198 @@ static void cumprod_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 
 #define CONV_ARGS "int[] stride, int[] padding, int[] dilation, int groups"
 
+/* ---- the kernels' calling conventions (src/kernels/kernels.h) ---- */
+
+static void operand(WfLibraryCall *c, WfVal v) { c->at[c->n++].v = v; }
+
+static void channels_last(WfGraph *g, WfLibraryCall *c, WfVal v)
+{
+    int r = wf_rank_of(g, v);
+    int8_t *o = c->at[c->n].order;
+    c->at[c->n].ordered = c->at[c->n].dense = true;
+    o[0] = 0;
+    for (int i = 2; i < r; i++)
+        o[i - 1] = (int8_t)i;
+    o[r - 1] = 1;
+    operand(c, v);
+}
+
+static void dense(WfLibraryCall *c, WfVal v)
+{
+    c->at[c->n].dense = true;
+    operand(c, v);
+}
+
+static void gemm_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    (void)g;
+    c->kind = "gemm";
+    operand(c, wf_tensor(n, 0));
+    operand(c, wf_tensor(n, 1));
+    operand(c, 0);
+    operand(c, n->out);
+}
+
+static void conv_params(WfGraph *g, const WfNode *n, int at, WfLibraryCall *c)
+{
+    c->param[0] = wf_lit(g, n, at + 3);
+    for (int i = 0; i < n->args[at].n; i++) {
+        c->param[1 + i] = n->args[at].ints[i];
+        c->param[7 + i] = n->args[at + 1].ints[i];
+        c->param[4 + i] = n->args[at + 2].ints[i];
+    }
+}
+
+static void conv_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "conv_fwd";
+    channels_last(g, c, wf_tensor(n, 0));
+    dense(c, wf_tensor(n, 1));
+    operand(c, 0);
+    channels_last(g, c, n->out);
+    conv_params(g, n, 2, c);
+}
+
+static void conv_bwd_data_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "conv_bwd_data";
+    channels_last(g, c, wf_tensor(n, 0));
+    dense(c, wf_tensor(n, 1));
+    channels_last(g, c, n->out);
+    conv_params(g, n, 3, c);
+}
+
+static void conv_bwd_weight_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "conv_bwd_weight";
+    channels_last(g, c, wf_tensor(n, 0));
+    channels_last(g, c, wf_tensor(n, 1));
+    dense(c, n->out);
+    operand(c, 0);
+    conv_params(g, n, 3, c);
+}
+
+/* Heads are kept between tokens and features, [B, T, H, D], so that splitting and joining heads copies nothing. */
+static void heads(WfLibraryCall *c, WfVal v)
+{
+    static const int8_t order[4] = {0, 2, 1, 3};
+    c->at[c->n].ordered = true;
+    memcpy(c->at[c->n].order, order, sizeof order);
+    operand(c, v);
+}
+
+static void attention_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "attention_fwd";
+    for (int i = 0; i < 4; i++)
+        operand(c, wf_tensor(n, i));
+    heads(c, n->out);
+    dense(c, n->out + 1);
+    c->param[0] = wf_bool(n, 4);
+    c->fparam[0] = wf_float(g, n, 5);
+}
+
+static void attention_bwd_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "attention_bwd";
+    for (int i = 0; i < 7; i++)
+        operand(c, wf_tensor(n, i));
+    c->at[5].dense = true;
+    for (WfVal i = 0; i < 3; i++)
+        heads(c, n->out + i);
+    c->param[0] = wf_bool(n, 7);
+    c->fparam[0] = wf_float(g, n, 8);
+}
+
+static bool empty(WfGraph *g, WfVal v) { return wf_size_of(g, v, -1) == 0; }
+
+static void rnn_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    c->kind = "rnn_fwd";
+    for (int i = 0; i < 5; i++)
+        operand(c, wf_tensor(n, i));
+    for (WfVal i = 0; i < 4; i++)
+        dense(c, (i == 2 && !wf_tensor(n, 4)) || empty(g, n->out + i) ? 0 : n->out + i);
+    c->param[0] = wf_lit(g, n, 5);
+    c->param[1] = wf_bool(n, 6);
+}
+
+static void rnn_bwd_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    int64_t mode = wf_lit(g, n, 8);
+    c->kind = "rnn_bwd";
+    for (int i = 0; i < 8; i++)
+        operand(c, wf_tensor(n, i) && empty(g, wf_tensor(n, i)) ? 0 : wf_tensor(n, i));
+    dense(c, n->out);
+    dense(c, mode == 1 ? n->out + 1 : 0);
+    dense(c, n->out + 2);
+    dense(c, wf_tensor(n, 2) ? n->out + 3 : 0);
+    c->param[0] = mode;
+    c->param[1] = wf_bool(n, 9);
+}
+
+static void sort_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
+{
+    (void)g;
+    c->kind = "sort";
+    dense(c, wf_tensor(n, 0));
+    dense(c, n->out);
+    dense(c, n->out + 1);
+    c->param[0] = wf_bool(n, 1);
+}
+
+/* [outer, n, inner] around dimension dim. */
+static void three(WfGraph *g, WfLibraryCall *c, WfVal v, int dim)
+{
+    const WfValue *x = wf_value(g, v);
+    WfDim *s = c->at[c->n].shape;
+    s[0] = s[2] = 1;
+    for (int i = 0; i < x->rank; i++)
+        if (i != dim)
+            s[i < dim ? 0 : 2] = wf_emul(E(g), s[i < dim ? 0 : 2], x->shape[i]);
+    s[1] = x->rank ? x->shape[dim] : 1;
+    c->at[c->n].rank = 3;
+    dense(c, v);
+}
+
+static void running(WfGraph *g, const WfNode *n, WfLibraryCall *c, const char *kind)
+{
+    c->kind = kind;
+    three(g, c, wf_tensor(n, 0), (int)n->args[1].i);
+    three(g, c, n->out, (int)n->args[1].i);
+    c->param[0] = wf_bool(n, 2);
+}
+
+static void cumsum_call(WfGraph *g, const WfNode *n, WfLibraryCall *c) { running(g, n, c, "cumsum"); }
+static void cumprod_call(WfGraph *g, const WfNode *n, WfLibraryCall *c) { running(g, n, c, "cumprod"); }
+
 static const WfOp ops[] = {
     {.schema = "prim.matmul(Tensor a, Tensor b) -> Tensor", .family = WF_LIBRARY, .infer = matmul_infer,
-     .vjp = matmul_vjp, .library = "gemm"},
+     .vjp = matmul_vjp, .describe = gemm_call},
     {.schema = "prim.conv(Tensor x, Tensor w, " CONV_ARGS ") -> Tensor", .family = WF_LIBRARY, .infer = conv_infer,
-     .vjp = conv_vjp, .library = "conv_fwd"},
+     .vjp = conv_vjp, .describe = conv_call},
     {.schema = "prim.conv_bwd_data(Tensor dy, Tensor w, int[] shape, " CONV_ARGS ") -> Tensor", .family = WF_LIBRARY,
-     .infer = conv_bwd_infer, .vjp = conv_bwd_data_vjp, .library = "conv_bwd_data"},
+     .infer = conv_bwd_infer, .vjp = conv_bwd_data_vjp, .describe = conv_bwd_data_call},
     {.schema = "prim.conv_bwd_weight(Tensor x, Tensor dy, int[] shape, " CONV_ARGS ") -> Tensor",
-     .family = WF_LIBRARY, .infer = conv_bwd_infer, .library = "conv_bwd_weight"},
+     .family = WF_LIBRARY, .infer = conv_bwd_infer, .describe = conv_bwd_weight_call},
     {.schema = "prim.attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> "
                "(Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = attention_infer, .vjp = attention_vjp, .library = "attention_fwd"},
+     .family = WF_LIBRARY, .infer = attention_infer, .vjp = attention_vjp, .describe = attention_call},
     {.schema = "prim.attention_bwd(Tensor q, Tensor k, Tensor v, Tensor o, Tensor do, Tensor lse, Tensor? mask, bool "
                "causal, float scale) -> (Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = attention_bwd_infer, .library = "attention_bwd"},
+     .family = WF_LIBRARY, .infer = attention_bwd_infer, .describe = attention_bwd_call},
     {.schema = "prim.rnn(Tensor xproj, Tensor w_hh, Tensor? b_hh, Tensor h0, Tensor? c0, int mode, bool reverse) -> "
                "(Tensor, Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = rnn_infer, .vjp = rnn_vjp, .library = "rnn_fwd"},
+     .family = WF_LIBRARY, .infer = rnn_infer, .vjp = rnn_vjp, .describe = rnn_call},
     {.schema = "prim.rnn_bwd(Tensor w_hh, Tensor h0, Tensor? c0, Tensor y, Tensor saved, Tensor? dy, Tensor? dhT, "
                "Tensor? dcT, int mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = rnn_bwd_infer, .library = "rnn_bwd"},
+     .family = WF_LIBRARY, .infer = rnn_bwd_infer, .describe = rnn_bwd_call},
     {.schema = "prim.sort(Tensor x, bool descending) -> (Tensor, Tensor)", .family = WF_LIBRARY, .infer = sort_infer,
-     .vjp = sort_vjp, .library = "sort"},
+     .vjp = sort_vjp, .describe = sort_call},
     {.schema = "prim.cumsum(Tensor x, int dim, bool reverse=False) -> Tensor", .family = WF_LIBRARY,
-     .infer = same_infer, .vjp = cumsum_vjp, .library = "cumsum"},
+     .infer = same_infer, .vjp = cumsum_vjp, .describe = cumsum_call},
     {.schema = "prim.cumprod(Tensor x, int dim, bool reverse=False) -> Tensor", .family = WF_LIBRARY,
-     .infer = same_infer, .vjp = cumprod_vjp, .library = "cumprod"},
+     .infer = same_infer, .vjp = cumprod_vjp, .describe = cumprod_call},
     {0}};
 
 void wf_ops_library(void) { wf_register(ops); }

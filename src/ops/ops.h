@@ -60,6 +60,10 @@ WfVal wf_matmul(WfGraph *g, WfVal a, WfVal b);                     /* prim.matmu
 WfVal wf_gather(WfGraph *g, WfVal x, int dim, WfVal index);        /* torch.gather */
 WfVal wf_take_rows(WfGraph *g, WfVal x, int dim, WfVal index);     /* index of any rank replaces dim */
 
+/* torch.scatter of src at index along dim; mode set, add, mul, max or min; index and src have one shape, equal to x's
+ * but for dim. */
+WfVal wf_scatter(WfGraph *g, WfVal x, int dim, WfVal index, WfVal src, const char *mode);
+
 /* Argument as a tensor: a tensor is cast to t, a number becomes a rank-0 constant of t. */
 WfVal wf_operand(WfGraph *g, const WfNode *n, int arg, WfDtype t);
 /* PyTorch's type promotion over the given argument positions (tensors, 0-d tensors, Python numbers). */

@@ -111,6 +111,7 @@ static void cast_vjp(ARGS)
     if (wf_dtype_is_float(wf_dtype_of(g, Y)) && wf_dtype_is_float(wf_dtype_of(g, X0)))
         dx[0] = wf_cast(g, dy[0], wf_dtype_of(g, X0));
 }
+static void copy_vjp(ARGS) { dx[0] = dy[0]; (void)n, (void)g; }
 static void zero_vjp(ARGS) { (void)g, (void)n, (void)dy, (void)dx; }
 
 /* ---- oracle ---- */
@@ -267,6 +268,12 @@ static const WfOp ops[] = {
     /* Conversions are the emitter's: it knows the two classes. */
     {.schema = "prim.cast(Tensor x, ScalarType to) -> Tensor", .family = WF_POINTWISE, .infer = cast_infer,
      .vjp = cast_vjp, .fold = cast_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
+     .eval_i = same_i},
+    /* x itself; a value outside lo <= x < hi that is not `ignore` is reported at run time with the node's line. */
+    {.schema = "prim.check(Tensor x, int lo, int hi, int ignore) -> Tensor", .family = WF_POINTWISE, .vjp = zero_vjp,
+     .c_int = "%0", .eval_i = same_i},
+    /* x in memory of its own: the layout pass puts it before a library call that cannot take x as it lies. */
+    {UNARY(copy), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
     {UNARY(detach), .vjp = zero_vjp, .fold = detach_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0",
      .eval_f = same_f, .eval_i = same_i},

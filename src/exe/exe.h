@@ -1,0 +1,125 @@
+/* exe: the cut between compiling and running. An executable is a list of calls over buffers, with everything known:
+ * sizes are expressions over the symbols, offsets follow from lifetimes once the symbols have values. It is immutable
+ * and may be shared by sessions. It holds no graph and needs no compiler. */
+#ifndef WF_EXE_H
+#define WF_EXE_H
+
+#include "base/base.h"
+
+enum { WF_EXE_FORMAT = 1, WF_EXE_RANK = 8 };
+
+/* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
+enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
+
+typedef struct {
+    const char *name;
+    int64_t lo, hi;          /* inclusive */
+    int input, dim;          /* where its value is read: a user input's dimension */
+} WfExeSymbol;
+
+typedef enum { WF_XIN_PARAM, WF_XIN_BUFFER, WF_XIN_CONST, WF_XIN_USER, WF_XIN_STATE, WF_XIN_SCALAR } WfExeRole;
+typedef struct {
+    WfExeRole role;
+    const char *name;
+    WfDtype dtype;
+    int rank;
+    WfDim shape[WF_EXE_RANK];
+    bool trainable, persistent;
+    const char **aliases;    /* further names of the same tensor */
+    int n_aliases;
+    double fill;             /* STATE: start value */
+    const char *of;          /* STATE: the parameter; SCALAR: the parameter group ("0", "1", ...) or NULL */
+    int buf;
+    bool used;               /* read by some call of the step program */
+} WfExeInput;
+
+typedef enum { WF_XOUT_USER, WF_XOUT_LOSS, WF_XOUT_UPDATE, WF_XOUT_GRAD, WF_XOUT_METRIC } WfExeOutRole;
+typedef struct {
+    WfExeOutRole role;
+    const char *name;
+    int buf;
+    int input;               /* UPDATE, GRAD */
+} WfExeOutput;
+
+typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT } WfPlace;
+typedef struct {
+    WfPlace place;
+    WfDtype dtype;
+    int rank;
+    WfDim shape[WF_EXE_RANK];    /* logical shape */
+    WfDim stride[WF_EXE_RANK];   /* elements */
+    WfDim bytes;                 /* size in memory */
+    int input;                   /* INPUT: index */
+    int first, last;             /* SLAB: calls between which it lives, inclusive */
+    int same_as;                 /* SLAB: takes over that buffer's memory (in place); -1 */
+    const char *name;
+} WfExeBuf;
+
+typedef struct { int buf; WfDim offset; int rank; WfDim shape[WF_EXE_RANK], stride[WF_EXE_RANK]; } WfExeOperand;
+
+typedef enum { WF_CALL_KERNEL, WF_CALL_LIB, WF_CALL_COPY } WfCallKind;
+typedef struct {
+    WfCallKind kind;
+    const char *symbol;          /* KERNEL: function name; LIB: kind for src/kernels */
+    int n;                       /* operands: inputs, then outputs; absent optional ones have buf -1 */
+    WfExeOperand *operand;       /* KERNEL uses only buf and offset */
+    WfDim tiles, elements;       /* KERNEL */
+    int64_t param[32];           /* LIB */
+    double fparam[8];
+    int workspace;               /* LIB: its workspace buffer; -1 none */
+    const char *name;            /* the node, for messages: "%linear" */
+    const char *where;           /* Python file:line and text, may be NULL */
+    const char **checks;         /* KERNEL: place text of its k-th run-time check; LIB: checks[0] */
+    int n_checks;
+} WfExeCall;
+
+/* What a run-time scalar holds, computed in double before every commit; see run. */
+typedef struct { const char *name; int group; } WfExeScalar;
+
+typedef enum { WF_PROG_STEP, WF_PROG_EVAL, WF_PROGRAMS } WfProgramKind;
+typedef struct {
+    WfExeCall *calls;
+    int n_calls;
+    int commit;                  /* calls from here on write state: the commit point */
+    WfExeBuf *bufs;
+    int n_bufs;
+    WfExeOutput *outputs;
+    int n_outputs;
+} WfExeProgram;
+
+/* One optimiser parameter group. */
+typedef struct {
+    const char *optimizer;       /* "sgd", "adam", "adamw", "rmsprop", "adagrad" */
+    double lr, betas[2], eps, weight_decay, momentum, dampening, alpha, lr_decay;
+    bool nesterov, amsgrad, maximize, centered;
+    double lr_scale;             /* this group's lr relative to the first group's */
+} WfExeGroup;
+
+typedef struct {
+    WfCtx *ctx;
+    WfArena *arena;
+    WfExprs *exprs;
+    const char *signature;       /* of the imported graph */
+    const char *options;         /* plan-shaping options, canonical text */
+    int isa;
+    WfExeSymbol *symbols;
+    int n_symbols;
+    WfExeInput *inputs;
+    int n_inputs;
+    WfExeGroup *groups;
+    int n_groups;
+    WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
+    const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */
+    size_t object_size[2];
+    const WfTensors *weights;            /* start values of PARAM, BUFFER, CONST by name; NULL when not inside */
+    bool has_loss;
+} WfExe;
+
+/* Checks every index and expression of an executable read from a file. */
+void wf_exe_verify(const WfExe *x);
+void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */
+WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises WEFT_ERR_FILE */
+/* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
+int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
+
+#endif

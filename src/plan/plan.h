@@ -1,0 +1,23 @@
+/* plan: calls in order, buffers with lifetimes. From a graph of level loop to an executable's program. */
+#ifndef WF_PLAN_H
+#define WF_PLAN_H
+
+#include "exe/exe.h"
+#include "ir/ir.h"
+
+/* What must be known of a generated kernel (filled by emit). */
+typedef struct {
+    const char *name;        /* its C function */
+    WfDim tiles, elements;
+    int *inplace;            /* by output: the input whose memory it may take over; -1 none */
+    const char **checks;     /* place text of its k-th run-time check */
+    int n_checks;
+} WfKernelInfo;
+
+/* Makes program `kind` of x from g. kernel[id] describes nest node id. Buffers of graph inputs are added to x->inputs
+ * by name, so that programs share them. */
+void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind);
+/* Copies operands that a library kernel does not take as they are. loop -> loop; before kernels are emitted. */
+WfGraph *wf_plan_operands(WfPassEnv *env, WfGraph *g);
+
+#endif

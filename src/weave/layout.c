@@ -1,0 +1,217 @@
+/* Layout. Convolutions read and write channels last, attention keeps heads beside features; a pointwise value takes
+ * over the order of what it is made from, so that walking it walks memory. Where a library kernel cannot take an
+ * operand as it lies (asked of the kernels room with the very strides), a copy is put before it. */
+#include "weave/weave.h"
+
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+typedef struct { WfGraph *from, *to; WfVal *map; } Layout;
+
+static void set_order(WfGraph *g, WfVal v, const int8_t *order)
+{
+    WfValue *x = wf_value(g, v);
+    bool plain = true;
+    for (int i = 0; i < x->rank; i++)
+        plain &= order[i] == i;
+    x->ordered = !plain;
+    memcpy(x->order, order, (size_t)x->rank);
+}
+
+/* Memory order of a value: its own, or of what a chain of permutations makes of one. */
+static bool order_of(WfGraph *g, WfVal v, int8_t *order)
+{
+    const WfValue *x = wf_value(g, v);
+    const WfNode *n = wf_producer(g, v);
+    if (x->ordered) {
+        memcpy(order, x->order, (size_t)x->rank);
+        return true;
+    }
+    if (!n || n->op->family != WF_VIEW || n->schema->n_params != 2 || strcmp(n->schema->params[1].name, "dims") ||
+        n->args[1].n != x->rank || strcmp(n->schema->name, "prim.permute"))
+        return false;
+    int8_t inner[WF_MAX_RANK];
+    if (!order_of(g, wf_tensor(n, 0), inner))
+        for (int i = 0; i < x->rank; i++)
+            inner[i] = (int8_t)i;
+    for (int i = 0; i < x->rank; i++)
+        for (int k = 0; k < x->rank; k++)
+            if (n->args[1].ints[k] == inner[i])
+                order[i] = (int8_t)k;
+    return true;
+}
+
+static void inherit(WfGraph *g, const WfNode *n)
+{
+    WfVal in[WF_MAX_RESULTS];
+    int k = wf_operands(n, in, WF_MAX_RESULTS);
+    int8_t order[WF_MAX_RANK];
+    for (int j = 0; j < k; j++) {
+        if (!in[j] || wf_value(g, in[j])->rank != wf_value(g, n->out)->rank || !order_of(g, in[j], order))
+            continue;
+        set_order(g, n->out, order);
+        return;
+    }
+}
+
+static void inherit_reduced(WfGraph *g, const WfNode *n)
+{
+    int8_t order[WF_MAX_RANK], kept[WF_MAX_RANK], number[WF_MAX_RANK];
+    uint32_t mask = 0;
+    int rank = wf_value(g, wf_tensor(n, 0))->rank, r = 0;
+    if (!order_of(g, wf_tensor(n, 0), order))
+        return;
+    for (int i = 0; i < n->args[1].n; i++)
+        mask |= 1u << n->args[1].ints[i];
+    for (int i = 0; i < rank; i++)
+        number[i] = (int8_t)(mask >> i & 1 ? -1 : r++);
+    r = 0;
+    for (int i = 0; i < rank; i++)
+        if (number[order[i]] >= 0)
+            kept[r++] = number[order[i]];
+    set_order(g, n->out, kept);
+}
+
+/* ---- library operands ---- */
+
+/* Symbols get a middling value: acceptance depends on strides, not on how many rows there are. */
+static int64_t sample(WfGraph *g, WfDim d)
+{
+    int n = wf_esym_count(g->exprs);
+    int64_t *values = WF_NEWN(g->arena, int64_t, (size_t)n + 1), out = 1;
+    for (int i = 0; i < n; i++) {
+        int64_t lo, hi;
+        wf_esym_range(g->exprs, i, &lo, &hi);
+        values[i] = hi < 24 ? hi : lo > 24 ? lo : 24;
+    }
+    return wf_eeval(g->exprs, d, values, &out) ? out : 1;
+}
+
+/* Does the kernel take these operands? `old` names them in the graph before layout, which gives the dtypes. */
+static bool accepts(Layout *l, const WfLibraryCall *c, const WfVal *old, const WfStrided *at, char *why, size_t size)
+{
+    WfLibDesc d = {.kind = c->kind, .n = c->n};
+    memcpy(d.param, c->param, sizeof c->param);
+    memcpy(d.fparam, c->fparam, sizeof c->fparam);
+    for (int k = 0; k < c->n; k++) {
+        if (!old[k])
+            continue;
+        WfOperand *o = &d.operand[k];
+        o->dtype = old[k] == WF_STATUS ? WF_I64 : wf_value(l->from, old[k])->dtype;
+        o->rank = at[k].rank;
+        for (int i = 0; i < o->rank; i++) {
+            o->shape[i] = sample(l->to, at[k].shape[i]);
+            o->stride[i] = sample(l->to, at[k].stride[i]);
+        }
+    }
+    return wf_lib_accepts(&d, why, size);
+}
+
+static bool own_memory(WfGraph *g, WfVal v) /* computed by a kernel of ours whose layout nobody has fixed yet */
+{
+    const WfNode *n = wf_producer(g, v);
+    return n && !wf_value(g, v)->ordered &&
+           (n->op->family == WF_POINTWISE || n->op->family == WF_GATHER || n->op->family == WF_SOURCE);
+}
+
+static WfVal copy_of(Layout *l, const WfLibraryCall *c, int k, WfVal v)
+{
+    WfVal y = wf_emit(l->to, "prim.copy", "v", v);
+    WfValue *x = wf_value(l->to, y);
+    x->ordered = false;
+    if (c->at[k].ordered && !c->at[k].rank)
+        set_order(l->to, y, c->at[k].order);
+    return y;
+}
+
+static void library(Layout *l, const WfNode *n)
+{
+    WfGraph *to = l->to;
+    WfLibraryCall c = {0};
+    n->op->describe(l->from, n, &c);
+    WfStrided at[WF_CALL_OPERANDS];
+    bool output[WF_CALL_OPERANDS] = {false}, view[WF_CALL_OPERANDS] = {false};
+    WfVal saved[WF_CALL_OPERANDS], old[WF_CALL_OPERANDS];
+    for (int k = 0; k < c.n; k++) {
+        WfVal v = old[k] = c.at[k].v;
+        if (!v || v == WF_STATUS)
+            continue;
+        output[k] = v >= n->out && v < n->out + (WfVal)n->n_out;
+        if (output[k]) { /* not built yet: dense in its order */
+            const WfValue *x = wf_value(l->from, v);
+            WfDim dense = 1;
+            at[k].rank = c.at[k].rank ? c.at[k].rank : x->rank;
+            memcpy(at[k].shape, c.at[k].rank ? c.at[k].shape : x->shape, sizeof at[k].shape);
+            for (int i = at[k].rank - 1; i >= 0; i--) {
+                int d = c.at[k].ordered && !c.at[k].rank ? c.at[k].order[i] : i;
+                at[k].stride[d] = dense;
+                dense = wf_emul(to->exprs, dense, at[k].shape[d]);
+            }
+            continue;
+        }
+        c.at[k].v = l->map[v];
+        if (c.at[k].ordered && own_memory(to, c.at[k].v))
+            set_order(to, c.at[k].v, c.at[k].order);
+        view[k] = wf_producer(to, c.at[k].v) && wf_producer(to, c.at[k].v)->op->family == WF_VIEW;
+        if (!wf_call_operand(to, &c, k, NULL, &at[k])) {
+            c.at[k].v = copy_of(l, &c, k, c.at[k].v);
+            view[k] = false;
+            wf_call_operand(to, &c, k, NULL, &at[k]);
+        }
+    }
+    for (int k = 0; k < c.n; k++)
+        if (old[k] == WF_STATUS)
+            wf_call_operand(to, &c, k, NULL, &at[k]);
+    char why[256] = "";
+    for (int k = 0; !accepts(l, &c, old, at, why, sizeof why); k++) { /* copy one operand after the other */
+        while (k < c.n && !view[k])
+            k++;
+        if (k == c.n)
+            wf_fail_node(l->from, n, WEFT_ERR_UNSUPPORTED, "no kernel takes it: %s", why);
+        c.at[k].v = copy_of(l, &c, k, c.at[k].v);
+        wf_call_operand(to, &c, k, NULL, &at[k]);
+    }
+    /* The node reads the copies; afterwards the originals stand again. */
+    for (int k = 0; k < c.n; k++)
+        if (old[k] && old[k] != WF_STATUS && !output[k])
+            saved[k] = l->map[old[k]];
+    for (int k = 0; k < c.n; k++)
+        if (old[k] && old[k] != WF_STATUS && !output[k])
+            l->map[old[k]] = c.at[k].v;
+    wf_copy_node(l->from, n, to, l->map);
+    for (int k = 0; k < c.n; k++)
+        if (old[k] && old[k] != WF_STATUS && !output[k])
+            l->map[old[k]] = saved[k];
+    for (int k = 0; k < c.n; k++)
+        if (output[k] && c.at[k].ordered && !c.at[k].rank)
+            set_order(to, l->map[old[k]], c.at[k].order);
+}
+
+WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
+{
+    (void)env;
+    Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n)};
+    bool *live = wf_live_nodes(g);
+    wf_copy_inputs(g, l.to, l.map);
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        if (!live[i])
+            continue;
+        if (n->op->family == WF_LIBRARY) {
+            library(&l, n);
+            continue;
+        }
+        int before = l.to->nodes.n;
+        wf_copy_node(g, n, l.to, l.map);
+        if (l.to->nodes.n == before)
+            continue;
+        const WfNode *fresh = wf_node(l.to, (WfNodeId)(l.to->nodes.n - 1));
+        if (n->op->family == WF_POINTWISE || n->op->family == WF_GATHER)
+            inherit(l.to, fresh);
+        else if (n->op->family == WF_REDUCE)
+            inherit_reduced(l.to, fresh);
+    }
+    wf_copy_outputs(g, l.to, l.map);
+    return l.to;
+}
