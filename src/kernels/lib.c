@@ -6,7 +6,8 @@
 
 static const WfKind *const kinds[] = {
     &wf_kind_gemm, &wf_kind_attention_fwd, &wf_kind_attention_bwd, &wf_kind_conv_fwd, &wf_kind_conv_bwd_data,
-    &wf_kind_conv_bwd_weight, &wf_kind_rnn_fwd, &wf_kind_rnn_bwd, NULL,
+    &wf_kind_conv_bwd_weight, &wf_kind_rnn_fwd, &wf_kind_rnn_bwd, &wf_kind_sort,
+    &wf_kind_cumsum, &wf_kind_cumprod, &wf_kind_scatter, &wf_kind_scatter_full, NULL,
 };
 
 static const WfKind *find(const char *name)
