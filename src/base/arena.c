@@ -1,18 +1,12 @@
-/* Arenas: memory handed out by moving a pointer through chunks, given back all at once. Chunks grow geometrically, so
- * that a small arena costs one small allocation; a large request gets a chunk of its own behind the current one. Each
- * chunk remembers who has to release it, because the embedder's allocator is set after a context exists. Under the
- * address sanitizer everything not handed out is poisoned, with a gap behind each piece. */
+/* Arenas: memory handed out by moving a pointer through chunks, given back all at once. Chunks grow
+ * geometrically, so that a small arena costs one small allocation; a large request gets a chunk of its own
+ * behind the current one. Each chunk remembers who has to release it, because the embedder's allocator is set
+ * after a context exists. Under the address sanitizer everything not handed out is poisoned, with a gap
+ * behind each piece. */
 #include <string.h>
 
 #include "base/inner.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WITH_ASAN 1
-#endif
-#endif
 #ifdef WITH_ASAN
 #include <sanitizer/asan_interface.h>
 #define GAP 16
@@ -220,6 +214,8 @@ char *wf_arena_vprintf(WfArena *a, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
+    if (!fmt) /* never; gcc fears it where the sanitizer checks for it */
+        fmt = "";
     int n = vsnprintf(NULL, 0, fmt, ap);
     char *p = wf_arena_alloc(a, (size_t)(n < 0 ? 0 : n) + 1);
     if (n > 0)

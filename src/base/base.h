@@ -342,10 +342,11 @@ WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the f
 /* ---- integer expressions: symbolic dimensions and index arithmetic ----------------------------------------------- */
 
 /* A value >= 0 is that literal; a value < 0 is -(1 + id) of an expression in a WfExprs table (negative constants are
- * expressions too: -1 to -64 are their own handles, wf_econst makes the others). Every expression is kept in canonical form, a sum of products with integer
- * coefficients over atoms (symbols, floor divisions, remainders, minima, maxima), and each form exists once: equal
- * polynomials are equal WfDim values. Simplification uses the symbols' ranges, so a result is equal to what was asked
- * for under every assignment within the ranges. A coefficient that leaves int64, a form of more than 4096 terms, and
+ * expressions too: -1 to -64 are their own handles, wf_econst makes the others). Every expression is kept in
+ * canonical form, a sum of products with integer coefficients over atoms (symbols, floor divisions, remainders,
+ * minima, maxima), and each form exists once: equal polynomials are equal WfDim values. Simplification uses the
+ * symbols' ranges, so a result is equal to what was asked for under every assignment within the ranges for which that
+ * has a value (no division by zero in it). A coefficient that leaves int64, a form of more than 4096 terms, and
  * division by the constant 0 raise WEFT_ERR_UNSUPPORTED. */
 typedef int64_t WfDim;
 typedef struct WfExprs WfExprs;

@@ -1,11 +1,12 @@
 /* Symbols, their ranges, and proofs of inequalities.
  *
- * Intervals come first: every node carries one, computed from its operands with saturating arithmetic. What intervals
- * cannot show is tried by elimination: to prove p >= 0, write p = C*v + R, find the sign of C, replace v by the end of
- * its range that makes p smallest, and go on with the smaller problem. The end may be symbolic (a loop variable's bound
- * minus one), which is how i*64 + j < s0*64 is found from i < s0 and j < 64. Remainders, divisions, minima and maxima
- * have ends of their own. Before any search p is evaluated at a few assignments within the ranges: one negative value
- * refutes it, which keeps hopeless searches cheap. The search has a fixed amount of fuel. */
+ * Intervals come first: every node carries one, computed from its operands with saturating arithmetic. What
+ * intervals cannot show is tried by elimination: to prove p >= 0, write p = C*v + R, find the sign of C,
+ * replace v by the end of its range that makes p smallest, and go on with the smaller problem. The end may be
+ * symbolic (a loop variable's bound minus one), which is how i*64 + j < s0*64 is found from i < s0 and j <
+ * 64. Remainders, divisions, minima and maxima have ends of their own. Before any search p is evaluated at a
+ * few assignments within the ranges: one negative value refutes it, which keeps hopeless searches cheap. The
+ * search has a fixed amount of fuel. */
 #include <string.h>
 
 #include "base/expr.h"
@@ -149,7 +150,8 @@ static bool good_name(const char *name)
     return *name != 0;
 }
 
-/* A value of [lo, hi] for sample s: the low end, the high end, and odd ones between, all small where possible. */
+/* A value of [lo, hi] for sample s: the low end, the high end, and odd ones between, all small where
+ * possible. */
 static int64_t sample_value(int s, const char *name, int64_t lo, int64_t hi)
 {
     int64_t id = (int64_t)(wf_hash64(name, strlen(name), 0) % 997);
@@ -158,14 +160,16 @@ static int64_t sample_value(int s, const char *name, int64_t lo, int64_t hi)
         lo = hi == INT64_MAX ? (s % 2 ? -step[s] : 0) : sat_add(hi, -100000);
     int64_t v = sat_add(lo, s ? step[s] + (id * 37 + s * 11) % (step[s] + 1) : 0);
     if (v > hi)
-        v = s == 1 || s == 5 || hi == lo ? hi : lo + (int64_t)((uint64_t)step[s] % ((uint64_t)hi - (uint64_t)lo));
+        v = s == 1 || s == 5 || hi == lo ? hi
+                                         : lo + (int64_t)((uint64_t)step[s] % ((uint64_t)hi - (uint64_t)lo));
     return v;
 }
 
 static WfDim new_symbol(WfExprs *e, const char *name, Symbol s)
 {
     if (!good_name(name))
-        wf_fail(e->ctx, WEFT_ERR_USAGE, "'%s' cannot be the name of a size: letters, digits and '_' are allowed", name);
+        wf_fail(e->ctx, WEFT_ERR_USAGE, "'%s' cannot be the name of a size: letters, digits and '_' are allowed",
+                name);
     int id = e->syms.n;
     s.name = wf_arena_strdup(e->arena, name);
     WF_PUSH(e->arena, &e->syms, s);
@@ -296,8 +300,8 @@ static bool with_end(WfExprs *e, WfDim c, WfDim end, WfDim r)
     return prove(e, wf_e_add(e, wf_e_mul(e, c, end), r));
 }
 
-/* x with every loop variable of its own terms at the value that makes x largest (up) or smallest; false if there is
- * none, or one of them has a coefficient of unknown sign. */
+/* x with every loop variable of its own terms at the value that makes x largest (up) or smallest; false if
+ * there is none, or one of them has a coefficient of unknown sign. */
 static bool symbolic_end(WfExprs *e, WfDim x, bool up, WfDim *out)
 {
     bool changed = false;
@@ -370,8 +374,8 @@ static bool eliminate(WfExprs *e, WfDim p, int32_t atom)
     return end != INT64_MIN && end != INT64_MAX && with_end(e, c, wf_e_const(e, end), r);
 }
 
-/* The order of trials: loop variables with symbolic bounds, those first whose bounds rest on others; then compound
- * atoms; then the rest. Nothing in it depends on what was created when. */
+/* The order of trials: loop variables with symbolic bounds, those first whose bounds rest on others; then
+ * compound atoms; then the rest. Nothing in it depends on what was created when. */
 static int rank_of(const WfExprs *e, int32_t atom)
 {
     const Node *n = &e->nodes.at[atom];

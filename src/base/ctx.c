@@ -1,8 +1,9 @@
-/* Contexts: where failures are recorded and caught. A guard is a jump buffer on the stack of wf_guard; raising records
- * the diagnostic and jumps to the innermost one. Deferred releases form a stack of their own, each with a growing
- * number; a guard notes the number at its start and, on failure, releases everything above it. Numbers instead of
- * pointers, because what lay below the mark may be released by hand inside the guard. The diagnostic is allocated
- * before the old one is freed (messages are often built from the last one), and falls back to fixed buffers. */
+/* Contexts: where failures are recorded and caught. A guard is a jump buffer on the stack of wf_guard;
+ * raising records the diagnostic and jumps to the innermost one. Deferred releases form a stack of their own,
+ * each with a growing number; a guard notes the number at its start and, on failure, releases everything
+ * above it. Numbers instead of pointers, because what lay below the mark may be released by hand inside the
+ * guard. The diagnostic is allocated before the old one is freed (messages are often built from the last
+ * one), and falls back to fixed buffers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,13 +134,15 @@ static void WF_NORETURN leave(WfCtx *ctx)
     longjmp(ctx->guard->env, 1);
 }
 
-/* Text that outlives the arenas: allocated, or cut to the fixed buffer when there is no memory. A buffer may hold the
- * very text that is being quoted, so the fallback formats beside it first. */
+/* Text that outlives the arenas: allocated, or cut to the fixed buffer when there is no memory. A buffer may
+ * hold the very text that is being quoted, so the fallback formats beside it first. */
 static char *keep_text(WfCtx *ctx, int slot, const char *fmt, va_list ap)
 {
     char small[sizeof(ctx->own->spare[0])];
     va_list again;
     va_copy(again, ap);
+    if (!fmt) /* never; gcc fears it where the sanitizer checks for it */
+        fmt = "";
     int n = vsnprintf(small, sizeof(small), fmt, ap);
     char *text = wf_sys_alloc((size_t)(n < 0 ? 0 : n) + 1);
     if (text && n > 0)

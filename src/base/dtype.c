@@ -1,6 +1,6 @@
-/* Element types. Conversions to the 16-bit floats start from the double's bits, so that a value is rounded once (via
- * float it would be rounded twice and ties would come out wrong). Loads and stores go through memcpy: data in files
- * need not be aligned. */
+/* Element types. Conversions to the 16-bit floats start from the double's bits, so that a value is rounded
+ * once (via float it would be rounded twice and ties would come out wrong). Loads and stores go through
+ * memcpy: data in files need not be aligned. */
 #include <math.h>
 #include <string.h>
 
@@ -44,7 +44,8 @@ bool wf_dtype_is_int(WfDtype t)
     return t == WF_I64 || t == WF_I32 || t == WF_I16 || t == WF_I8 || t == WF_U8;
 }
 
-/* IEEE format of 1 + ebits + mbits bits, to nearest even, overflow to infinity; nan keeps its upper payload. */
+/* IEEE format of 1 + ebits + mbits bits, to nearest even, overflow to infinity; nan keeps its upper payload.
+ * */
 static uint16_t pack_float(double v, int ebits, int mbits)
 {
     uint64_t b;
@@ -142,8 +143,8 @@ void wf_store_f64(WfDtype t, void *p, double v)
     }
 }
 
-/* A double that rounds to any shorter format as v itself would: beyond 53 bits the lost ones are kept as one sticky
- * bit below the precision of every format that this is used for. */
+/* A double that rounds to any shorter format as v itself would: beyond 53 bits the lost ones are kept as one
+ * sticky bit below the precision of every format that this is used for. */
 static double sticky_double(int64_t v)
 {
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;

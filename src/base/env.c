@@ -1,5 +1,5 @@
-/* Environment variables: one table of all that Weft reads, so that `weft env` can print them and nothing else is read
- * behind the user's back. This is the only file that calls getenv. */
+/* Environment variables: one table of all that Weft reads, so that `weft env` can print them and nothing else
+ * is read behind the user's back. This is the only file that calls getenv. */
 #include <stdlib.h>
 #include <string.h>
 

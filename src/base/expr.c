@@ -1,11 +1,13 @@
-/* The expression engine: simplification of sums, floor divisions, remainders, minima and maxima into canonical form.
+/* The expression engine: simplification of sums, floor divisions, remainders, minima and maxima into
+ * canonical form.
  *
- * Every rule is an identity of Python's integer arithmetic, some under a condition that is first proved from the
- * ranges. For a division by k the numerator is split three ways: multiples of k leave; then for each common divisor g
- * of k and a term, numerator = g*R + rest, and when 0 <= rest < g is proved, the division is R // (k/g); what remains
- * becomes an atom. Remainders go the same way. A rule that fires starts over, so a finished form is a fixed point:
- * building it again from its parts (as the parser does) changes nothing. Sums put back together what reshapes take
- * apart: k*(x//k) + x%k is x. Results are remembered by operation and operands. */
+ * Every rule is an identity of Python's integer arithmetic, some under a condition that is first proved from
+ * the ranges. For a division by k the numerator is split three ways: multiples of k leave; then for each
+ * common divisor g of k and a term, numerator = g*R + rest, and when 0 <= rest < g is proved, the division is
+ * R // (k/g); what remains becomes an atom. Remainders go the same way. A rule that fires starts over, so a
+ * finished form is a fixed point: building it again from its parts (as the parser does) changes nothing. Sums
+ * put back together what reshapes take apart: k*(x//k) + x%k is x. Results are remembered by operation and
+ * operands. */
 #include <string.h>
 
 #include "base/expr.h"
@@ -37,8 +39,8 @@ void wf_e_remember(WfExprs *e, int op, WfDim a, WfDim b, WfDim v)
 
 /* ---- sums ---- */
 
-/* Is q the cofactor of a pair (c*m*q-atom, c*mod(y, m)) that is one simpler thing? F = y // m. Then *out is what
- * c multiplies. */
+/* Is q the cofactor of a pair (c*m*q-atom, c*mod(y, m)) that is one simpler thing? F = y // m. Then *out is
+ * what c multiplies. */
 static bool joins(WfExprs *e, int32_t q, WfDim y, WfDim m, WfDim f, WfDim *out)
 {
     if (DIM(q) == f) {
@@ -159,8 +161,8 @@ static WfDim neg(WfExprs *e, WfDim a)
 
 /* ---- splitting a numerator ---- */
 
-/* a = q*k + r for a one-term k: every term that holds k's atoms gives its multiple; coefficients are cut towards
- * zero, so that no term grows, the constant towards minus infinity, so that it ends in [0, k). */
+/* a = q*k + r for a one-term k: every term that holds k's atoms gives its multiple; coefficients are cut
+ * towards zero, so that no term grows, the constant towards minus infinity, so that it ends in [0, k). */
 static bool take_multiples(WfExprs *e, Poly a, const Term *k, Poly *q, Poly *r)
 {
     Term *qs = WF_NEWN(e->scratch, Term, (size_t)a.n), *rs = WF_NEWN(e->scratch, Term, (size_t)a.n);
@@ -236,7 +238,8 @@ static bool one_below(WfExprs *e, WfDim d, WfDim k)
     return yes;
 }
 
-/* For divisors this means positive: where they are 0 the whole has no value, and rules may assume that it has. */
+/* For divisors this means positive: where they are 0 the whole has no value, and rules may assume that it
+ * has. */
 static bool not_negative(const WfExprs *e, WfDim d)
 {
     int64_t lo, hi;
@@ -254,7 +257,8 @@ static WfDim over(WfExprs *e, const Term *k, const Term *g)
     return wf_emake(e, (Poly){ &q, 1 });
 }
 
-/* Finds a divisor g of k with a = g*R + rest, and rest = 0, or 0 <= rest < g and k/g > 0 proved. Larger first. */
+/* Finds a divisor g of k with a = g*R + rest, and rest = 0, or 0 <= rest < g and k/g > 0 proved. Larger
+ * first. */
 static bool find_divisor(WfExprs *e, Poly a, const Term *k, Term *g_out, Poly *big, WfDim *rest_out)
 {
     Term *gs = WF_NEWN(e->scratch, Term, (size_t)a.n);
@@ -277,7 +281,9 @@ static bool find_divisor(WfExprs *e, Poly a, const Term *k, Term *g_out, Poly *b
             continue;
         take_divisible(e, a, &gs[i], big, &rest);
         WfDim r = wf_emake(e, rest);
-        if (r == 0 || (not_negative(e, over(e, k, &gs[i])) && in_range(e, r, wf_emake(e, (Poly){ &gs[i], 1 })))) {
+        bool splits = r == 0 || (not_negative(e, over(e, k, &gs[i])) &&
+                                 in_range(e, r, wf_emake(e, (Poly){ &gs[i], 1 })));
+        if (splits) {
             *g_out = gs[i];
             *rest_out = r;
             return true;
@@ -417,7 +423,8 @@ static WfDim fdiv_by_sum(WfExprs *e, WfDim a, WfDim k)
     return fdiv_of_atom(e, a, k, &out) ? out : wf_eatom(e, E_FDIV, a, k);
 }
 
-/* Is the divisor to be turned positive? Its leading coefficient decides, which is a convention for symbolic ones. */
+/* Is the divisor to be turned positive? Its leading coefficient decides, which is a convention for symbolic
+ * ones. */
 static bool negative(WfExprs *e, WfDim k)
 {
     Poly p = wf_epoly(e, k);
@@ -641,7 +648,8 @@ WfExprs *wf_exprs_new(WfCtx *ctx, WfArena *arena)
         e->sample_ok[s] = true;
     wf_arena_at_free(arena, free_scratch, e);
     e->scratch = wf_arena_new(ctx);
-    /* Small negative constants are made first, so that their handles equal their values: C code may write -1. */
+    /* Small negative constants are made first, so that their handles equal their values: C code may write -1.
+     * */
     for (int64_t v = -1; v >= -64; v--) {
         WfDim d = wf_e_const(e, v);
         WF_ASSERT(ctx, d == v);

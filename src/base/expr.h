@@ -1,6 +1,6 @@
-/* The inside of the expression engine, shared by expr.c (forms and simplification), bound.c (ranges and proofs) and
- * notation.c (text). Functions here never raise on overflow: they set e->overflow and return anything, and the public
- * entries raise. A proof that overflows has merely failed. */
+/* The inside of the expression engine, shared by expr.c (forms and simplification), bound.c (ranges and
+ * proofs) and notation.c (text). Functions here never raise on overflow: they set e->overflow and return
+ * anything, and the public entries raise. A proof that overflows has merely failed. */
 #ifndef WF_BASE_EXPR_H
 #define WF_BASE_EXPR_H
 
@@ -14,7 +14,8 @@ typedef struct {
     const int32_t *atoms; /* node ids, sorted by structure, repeated for powers */
 } Term;
 
-typedef struct { const Term *at; int n; } Poly; /* terms by falling degree, then by atoms; the constant comes last */
+/* Terms by falling degree, then by atoms; the constant comes last. */
+typedef struct { const Term *at; int n; } Poly;
 
 typedef struct {
     ExprKind kind;
@@ -44,7 +45,7 @@ struct WfExprs {
     WF_VEC(int64_t) samples[SAMPLES]; /* assignments that respect all ranges, to refute before proving */
     bool sample_ok[SAMPLES];
     WfMap *names, *interned, *memo;
-    bool overflow, limited;           /* limited: a depth bound cut a simplification short, so do not remember it */
+    bool overflow, limited;           /* limited: something was cut short, so do not remember the outcome */
     int depth, fuel;
     bool proving;
 };

@@ -1,4 +1,5 @@
-/* Hashes: SHA-256 from OpenSSL for identities that leave the process (cache keys, signatures), XXH3 for tables. */
+/* Hashes: SHA-256 from OpenSSL for identities that leave the process (cache keys, signatures), XXH3 for
+ * tables. */
 #include <openssl/evp.h>
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>

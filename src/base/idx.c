@@ -1,6 +1,7 @@
-/* IDX, the format of MNIST: two zero bytes, type, rank, big-endian dimensions, big-endian elements; plain or inside
- * gzip, told apart by content. The size follows from the header and is checked before memory is taken: a plain file
- * must have exactly that size, and gzip never expands by more than 1032 to 1, so a small file cannot ask for much. */
+/* IDX, the format of MNIST: two zero bytes, type, rank, big-endian dimensions, big-endian elements; plain or
+ * inside gzip, told apart by content. The size follows from the header and is checked before memory is taken:
+ * a plain file must have exactly that size, and gzip never expands by more than 1032 to 1, so a small file
+ * cannot ask for much. */
 #include <string.h>
 #include <zlib.h>
 

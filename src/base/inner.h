@@ -1,4 +1,5 @@
-/* What the files of base share and no other room sees: the file calls of the seam and the inside of a context. */
+/* What the files of base share and no other room sees: the file calls of the seam and the inside of a
+ * context. */
 #ifndef WF_BASE_INNER_H
 #define WF_BASE_INNER_H
 
@@ -6,7 +7,16 @@
 
 #include "base/base.h"
 
-/* As the system calls, but counted, restarted after EINTR and made to fail (EIO, or what fits) by wf_seam_fail_at. */
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
+
+/* As the system calls, but counted, restarted after EINTR and made to fail (EIO, or what fits) by
+ * wf_seam_fail_at. */
 int wf_sys_open(const char *path, int flags, int mode);
 ssize_t wf_sys_read(int fd, void *p, size_t n);
 ssize_t wf_sys_write(int fd, const void *p, size_t n);
@@ -42,6 +52,7 @@ struct WfArena {
     WfDefer *defer;         /* scratch arenas only */
 };
 
-bool wf_arena_run_hook(WfArena *a); /* takes off and calls the topmost wf_arena_at_free hook; false if none is left */
+/* Takes off and calls the topmost wf_arena_at_free hook; false if none is left. */
+bool wf_arena_run_hook(WfArena *a);
 
 #endif

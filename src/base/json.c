@@ -1,5 +1,5 @@
-/* JSON through jansson, with failures raised and the value released by the context. Duplicate keys are refused: two
- * readers that pick different ones would disagree about a file. */
+/* JSON through jansson, with failures raised and the value released by the context. Duplicate keys are
+ * refused: two readers that pick different ones would disagree about a file. */
 #include <jansson.h>
 
 #include "base/inner.h"

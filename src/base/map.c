@@ -1,5 +1,6 @@
-/* A hash map that remembers the order of insertion: entries lie in a plain array, and an open-addressed table of
- * indices (linear probing, at most half full) finds them. Nothing is ever removed, so iteration is the array. */
+/* A hash map that remembers the order of insertion: entries lie in a plain array, and an open-addressed table
+ * of indices (linear probing, at most half full) finds them. Nothing is ever removed, so iteration is the
+ * array. */
 #include <string.h>
 
 #include "base/inner.h"

@@ -1,6 +1,6 @@
-/* Expressions as text. Quotients and remainders carry their own brackets, and every operand that is a sum or a product
- * gets a pair, so the text needs no rule of precedence beyond * before +. The parser accepts Python's rules and builds
- * through the simplifier, which leaves a finished form as it is. */
+/* Expressions as text. Quotients and remainders carry their own brackets, and every operand that is a sum or
+ * a product gets a pair, so the text needs no rule of precedence beyond * before +. The parser accepts
+ * Python's rules and builds through the simplifier, which leaves a finished form as it is. */
 #include <string.h>
 
 #include "base/expr.h"
@@ -92,17 +92,18 @@ static void print_dim(const Printer *p, WfDim d)
     }
     for (int i = 0; i < n.poly.n; i++) {
         const Term *t = &n.poly.at[i];
-        bool minus = t->coef == -1 && t->n;
-        if (i && (t->coef > 0 || t->coef == INT64_MIN)) /* its absolute value is no int64 */
+        int64_t coef = t->coef;
+        bool minus = coef < 0 && coef != INT64_MIN && (i || coef == -1); /* sign apart from the number */
+        if (minus) {
+            wf_str_puts(p->out, !i ? "-" : p->c ? " - " : "-");
+            coef = -coef;
+        } else if (i) {
             wf_str_puts(p->out, p->c ? " + " : "+");
-        else if (i && p->c)
-            wf_str_putc(p->out, ' '); /* "- -x" must not become "--x" */
-        if (minus)
-            wf_str_putc(p->out, '-');
-        else if (t->coef != 1 || t->n == 0)
-            print_int(p, t->coef);
+        }
+        if (coef != 1 || t->n == 0)
+            print_int(p, coef);
         for (int j = 0; j < t->n; j++) {
-            if (j || (t->coef != 1 && !minus))
+            if (j || coef != 1)
                 wf_str_putc(p->out, '*');
             Node atom = *wf_enode(p->e, DIM(t->atoms[j]));
             print_atom(p, &atom);
@@ -121,8 +122,10 @@ void wf_eprint_c(WfExprs *e, WfDim d, WfStr *out, WfSymName name, void *user)
 }
 
 const char wf_expr_c_prelude[] =
-    "static inline long wf_floordiv(long a, long b) { long q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }\n"
-    "static inline long wf_mod(long a, long b) { long r = a % b; return r && (r < 0) != (b < 0) ? r + b : r; }\n"
+    "static inline long wf_floordiv(long a, long b)\n"
+    "{ long q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }\n"
+    "static inline long wf_mod(long a, long b)\n"
+    "{ long r = a % b; return r && (r < 0) != (b < 0) ? r + b : r; }\n"
     "static inline long wf_min(long a, long b) { return a < b ? a : b; }\n"
     "static inline long wf_max(long a, long b) { return a > b ? a : b; }\n";
 
@@ -161,7 +164,8 @@ static bool take(Parser *p, char c)
 
 static bool name_char(char c, bool first)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && ((c >= '0' && c <= '9') || c == '.'));
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    return letter || (!first && ((c >= '0' && c <= '9') || c == '.'));
 }
 
 static WfDim parse_int(Parser *p, bool minus)

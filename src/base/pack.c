@@ -1,7 +1,8 @@
-/* Offsets for buffers with lifetimes. Buffers are placed one after another, each into the smallest gap that fits among
- * those already placed whose lifetimes meet its own, else behind them. The outcome depends on the order, so several
- * orders are tried and the smallest slab wins; a slab as small as the largest sum of sizes alive in one step cannot be
- * beaten and ends the search. All ties are broken by index: the same input gives the same offsets. */
+/* Offsets for buffers with lifetimes. Buffers are placed one after another, each into the smallest gap that
+ * fits among those already placed whose lifetimes meet its own, else behind them. The outcome depends on the
+ * order, so several orders are tried and the smallest slab wins; a slab as small as the largest sum of sizes
+ * alive in one step cannot be beaten and ends the search. All ties are broken by index: the same input gives
+ * the same offsets. */
 #include <stdlib.h>
 
 #include "base/inner.h"
@@ -36,7 +37,8 @@ static int64_t order_key(int order, const Piece *p)
     }
 }
 
-/* Places all pieces in their order; returns the slab size, or gives up beyond `best`. `placed` holds room for n. */
+/* Places all pieces in their order; returns the slab size, or gives up beyond `best`. `placed` holds room for
+ * n. */
 static int64_t place(Piece *p, int n, Piece **placed, int64_t best)
 {
     int64_t slab = 0;

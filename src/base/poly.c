@@ -1,7 +1,7 @@
-/* Integer polynomials over atoms: the canonical form of the expression engine. Terms are kept in graded lexicographic
- * order, which multiplication by a monomial preserves, so sums are merges and products are sums of shifted copies.
- * Atoms are compared by structure and name, never by id: the form, and its text, do not depend on what was built
- * before. Interning a form by its bytes makes equal polynomials the same number. */
+/* Integer polynomials over atoms: the canonical form of the expression engine. Terms are kept in graded
+ * lexicographic order, which multiplication by a monomial preserves, so sums are merges and products are sums
+ * of shifted copies. Atoms are compared by structure and name, never by id: the form, and its text, do not
+ * depend on what was built before. Interning a form by its bytes makes equal polynomials the same number. */
 #include <string.h>
 
 #include "base/expr.h"

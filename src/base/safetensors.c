@@ -1,8 +1,8 @@
-/* safetensors: eight bytes of length, a JSON header, the data. Nothing of the header is believed: each tensor's byte
- * range must have exactly the size of its dtype and shape, and the ranges, sorted, must follow each other without gap
- * or overlap to the end of the file, as the format demands. Data is used in place; only a tensor whose start does not
- * suit its element (files of old writers) is copied. Written files put wide elements first, names within, and start
- * the data at a multiple of 64 bytes. */
+/* safetensors: eight bytes of length, a JSON header, the data. Nothing of the header is believed: each
+ * tensor's byte range must have exactly the size of its dtype and shape, and the ranges, sorted, must follow
+ * each other without gap or overlap to the end of the file, as the format demands. Data is used in place;
+ * only a tensor whose start does not suit its element (files of old writers) is copied. Written files put
+ * wide elements first, names within, and start the data at a multiple of 64 bytes. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,8 @@ static int by_name(const void *a, const void *b)
 
 static int by_width(const void *a, const void *b)
 {
-    size_t x = wf_dtype_size((*(const WfTensor *const *)a)->dtype), y = wf_dtype_size((*(const WfTensor *const *)b)->dtype);
+    size_t x = wf_dtype_size((*(const WfTensor *const *)a)->dtype);
+    size_t y = wf_dtype_size((*(const WfTensor *const *)b)->dtype);
     return x != y ? (x < y) - (x > y) : by_name(a, b);
 }
 
@@ -211,7 +212,8 @@ static void put_header(WfStr *s, const WfTensor **sorted, const int64_t *from, i
         wf_str_printf(s, ":{\"dtype\":\"%s\",\"shape\":[", type_names[t->dtype]);
         for (int d = 0; d < t->rank; d++)
             wf_str_printf(s, d ? ",%lld" : "%lld", (long long)t->shape[d]);
-        wf_str_printf(s, "],\"data_offsets\":[%lld,%lld]}", (long long)from[i], (long long)from[i] + (long long)t->bytes);
+        long long start = from[i], end = start + (long long)t->bytes;
+        wf_str_printf(s, "],\"data_offsets\":[%lld,%lld]}", start, end);
     }
     wf_str_putc(s, '}');
     while (s->n % 64 != 56) /* with the length in front: a multiple of 64 */
@@ -221,7 +223,8 @@ static void put_header(WfStr *s, const WfTensor **sorted, const int64_t *from, i
 void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n)
 {
     WfArena *a = wf_arena_scratch(ctx);
-    const WfTensor **named = WF_NEWN(a, const WfTensor *, (size_t)n), **laid = WF_NEWN(a, const WfTensor *, (size_t)n);
+    const WfTensor **named = WF_NEWN(a, const WfTensor *, (size_t)n);
+    const WfTensor **laid = WF_NEWN(a, const WfTensor *, (size_t)n);
     int64_t *from = WF_NEWN(a, int64_t, (size_t)n), at = 0;
     for (int i = 0; i < n; i++) {
         int64_t bytes = (int64_t)wf_dtype_size(t[i].dtype);

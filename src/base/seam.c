@@ -1,6 +1,6 @@
-/* The seam to the operating system. Each call that tests want to see fail is counted by kind; wf_seam_fail_at picks
- * the call that fails. The counters are atomics because worker threads allocate, and they are the only state of the
- * library outside a context: they influence nothing unless a test switches a failure on. */
+/* The seam to the operating system. Each call that tests want to see fail is counted by kind; wf_seam_fail_at
+ * picks the call that fails. The counters are atomics because worker threads allocate, and they are the only
+ * state of the library outside a context: they influence nothing unless a test switches a failure on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -37,16 +37,23 @@ int64_t wf_seam_count(WfSeam kind)
 
 /* ---- memory ---- */
 
+/* The address sanitizer ends the process over sizes that it cannot serve, instead of refusing them. */
+#ifdef WITH_ASAN
+static const size_t too_large = (size_t)1 << 36;
+#else
+static const size_t too_large = PTRDIFF_MAX;
+#endif
+
 void *wf_sys_alloc(size_t size)
 {
-    if (injected(WF_SEAM_ALLOC) || size > PTRDIFF_MAX)
+    if (injected(WF_SEAM_ALLOC) || size > too_large)
         return NULL;
     return calloc(1, size ? size : 1);
 }
 
 void *wf_sys_realloc(void *p, size_t size)
 {
-    if (injected(WF_SEAM_ALLOC) || size > PTRDIFF_MAX)
+    if (injected(WF_SEAM_ALLOC) || size > too_large)
         return NULL;
     return realloc(p, size ? size : 1);
 }
@@ -178,8 +185,8 @@ double wf_now(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
-/* Field 22 of /proc/self/stat is the start in clock ticks since boot. That clock also runs while the machine sleeps,
- * the monotonic one does not, so the age is what carries over. Without /proc the answer is "now". */
+/* Field 22 of /proc/self/stat is the start in clock ticks since boot. That clock also runs while the machine
+ * sleeps, the monotonic one does not, so the age is what carries over. Without /proc the answer is "now". */
 double wf_process_start(void)
 {
     double now = wf_now();

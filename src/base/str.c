@@ -1,5 +1,5 @@
-/* Strings that grow in an arena, numbers as text, and spelling help. Growth doubles; when the string is the last thing
- * in its arena it grows in place. Nothing here depends on the locale of the host program. */
+/* Strings that grow in an arena, numbers as text, and spelling help. Growth doubles; when the string is the
+ * last thing in its arena it grows in place. Nothing here depends on the locale of the host program. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

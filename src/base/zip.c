@@ -1,9 +1,10 @@
-/* ZIP archives. The reader trusts only the central directory, found from the end of the file: local headers written by
- * streaming writers carry no sizes. Every offset and length is added with overflow checks and compared with the file
- * before a byte is looked at; local headers must agree in name and method, and no two entries may share a byte, so that
- * no other reader can see another archive in the same file. Entries are used in place and must therefore be stored.
- * The writer emits stored entries whose payloads start at multiples of 64 bytes (padding sits in an extra field, as
- * PyTorch's does), with all times at the epoch of the format: equal input gives equal bytes. */
+/* ZIP archives. The reader trusts only the central directory, found from the end of the file: local headers
+ * written by streaming writers carry no sizes. Every offset and length is added with overflow checks and
+ * compared with the file before a byte is looked at; local headers must agree in name and method, and no two
+ * entries may share a byte, so that no other reader can see another archive in the same file. Entries are
+ * used in place and must therefore be stored. The writer emits stored entries whose payloads start at
+ * multiples of 64 bytes (padding sits in an extra field, as PyTorch's does), with all times at the epoch of
+ * the format: equal input gives equal bytes. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

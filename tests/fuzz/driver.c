@@ -1,7 +1,8 @@
 /* A small mutating driver for the fuzz targets, with libFuzzer's interface: each target defines
  * LLVMFuzzerTestOneInput, so that it also links with -fsanitize=fuzzer. It replays every file of the corpus, then
  * mutates them (bit flips, interesting integers, copied, removed and spliced ranges, decimal numbers in text) until
- * the time is over. No coverage guides it; what finds bugs is the sanitizer build and a corpus of valid files.
+ * the time is over. A target may bring valid inputs of its own (fuzz_seeds in fuzz.h). No coverage guides it; what
+ * finds bugs is the sanitizer build and a corpus of valid files.
  *
  *     fuzz_json [-max_total_time=SECONDS] [-seed=N] [FILE|FOLDER]...
  *
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 enum { INPUT_BYTES = 1 << 16, SEED_SLOTS = 4096 };
 
@@ -73,6 +74,16 @@ static void add(const char *path)
     }
     if (dir)
         closedir(dir);
+}
+
+static void add_bytes(const void *data, size_t size)
+{
+    uint8_t *copy = seed_count < SEED_SLOTS && size <= INPUT_BYTES ? malloc(size + 1) : NULL;
+    if (!copy)
+        return;
+    if (size)
+        memcpy(copy, data, size);
+    seeds[seed_count++] = (Seed){copy, size};
 }
 
 static void mutate_number(uint8_t *b, size_t n)
@@ -153,6 +164,8 @@ int main(int argc, char **argv)
         else if (argv[i][0] != '-')
             add(argv[i]);
     }
+    if (fuzz_seeds)
+        fuzz_seeds(add_bytes);
     const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
     char crash[512];
     snprintf(crash, sizeof crash, "%scrash-%s", access("build/logs", W_OK) == 0 ? "build/logs/" : "", name);
