@@ -1,4 +1,4 @@
-/* The inside of the expression engine, shared by expr.c (forms and simplification), bound.c (ranges and
+/* The inside of the expression engine, shared by poly.c and expr.c (forms), divide.c, bound.c (ranges and
  * proofs) and notation.c (text). Functions here never raise on overflow: they set e->overflow and return
  * anything, and the public entries raise. A proof that overflows has merely failed. */
 #ifndef WF_BASE_EXPR_H
@@ -78,6 +78,9 @@ WfDim wf_e_minmax(WfExprs *e, ExprKind kind, WfDim a, WfDim b);
 void wf_e_split(WfExprs *e, WfDim d, int32_t atom, WfDim *coef, WfDim *rest);
 bool wf_e_ge0(WfExprs *e, WfDim d);
 
+WfDim wf_e_finish(WfExprs *e, Poly p);                   /* wf_emake after joining k*(x//k) + x%k */
+int64_t wf_floor_div(int64_t a, int64_t b);              /* b not 0, no overflow */
+int64_t wf_floor_mod(int64_t a, int64_t b);
 bool wf_e_memo(WfExprs *e, int op, WfDim a, WfDim b, WfDim *out);
 void wf_e_remember(WfExprs *e, int op, WfDim a, WfDim b, WfDim v);
 void wf_e_begin(WfExprs *e);                             /* at every public entry that computes */
