@@ -24,7 +24,7 @@ typedef struct {
     int row_rank;
     uint32_t reduced;            /* loops that are summed over; 0: pointwise */
     bool column;                 /* the fastest loop is kept */
-    bool library;
+    bool library, late;
     Member at[MAX_MEMBERS];
     int n, loads;
     uint64_t *ancestors;
@@ -37,7 +37,7 @@ typedef struct {
     WfExprs *e;
     int *uses;
     bool *live;
-    bool *stored;
+    bool *stored, *late;         /* late: leads to new state only, so belongs behind the commit point */
     int *cost;
     int *group_of;               /* by value; -1 none */
     Group **groups;
@@ -143,6 +143,25 @@ static void decide_stores(Fuse *f)
             f->stored[n->out] = true;
         if (f->stored[n->out])
             f->cost[n->out] = 0;
+    }
+}
+
+static void find_late(Fuse *f)
+{
+    WfGraph *g = f->g;
+    WfVal in[WF_MAX_RESULTS];
+    memset(f->late, 1, (size_t)g->values.n);
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role != WF_OUT_UPDATE)
+            f->late[g->outputs.at[i].val] = false;
+    for (int i = g->nodes.n - 1; i > 0; i--) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        bool late = true;
+        for (int k = 0; k < n->n_out; k++)
+            late &= f->late[n->out + (WfVal)k];
+        int k = late || !f->live[i] ? 0 : wf_operands(n, in, WF_MAX_RESULTS);
+        for (int j = 0; j < k; j++)
+            f->late[in[j]] = false;
     }
 }
 
@@ -399,13 +418,14 @@ static void place(Fuse *f, WfVal v)
     /* newest groups first; a few dozen back is where partners are */
     for (int id = f->n_groups - 1, tried = 0; id >= 0 && tried < 64; id--, tried++) {
         Group *grp = f->groups[id];
-        if (grp->library || grp->n == MAX_MEMBERS || grp->loads > 96)
+        if (grp->library || grp->late != f->late[v] || grp->n == MAX_MEMBERS || grp->loads > 96)
             continue;
         if (reduce ? try_reduce(f, id, v, column) : try_pointwise(f, id, v))
             return;
     }
     Group *grp = new_group(f, false);
     int id = f->n_groups - 1;
+    grp->late = f->late[v];
     const WfValue *x = wf_value(f->g, reduce ? wf_tensor(n, 0) : v);
     loop_vars(f, grp, x->rank, x->shape);
     Probe p = {.group = -1};
@@ -636,7 +656,9 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
     f.cost = WF_NEWN(g->arena, int, n);
     f.group_of = WF_NEWN(g->arena, int, n);
     memset(f.group_of, -1, n * sizeof(int));
+    f.late = WF_NEWN(g->arena, bool, n);
     f.words = g->nodes.n / 64 + 1;
+    find_late(&f);
     decide_stores(&f);
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *nd = wf_node(g, (WfNodeId)i);

@@ -261,6 +261,7 @@ WfNode *wf_append_raw(WfGraph *g, const WfOp *op, const WfArg *args, int n_out);
 void wf_infer(WfGraph *g, WfNode *n);
 void wf_set_result(WfGraph *g, const WfNode *n, int i, WfDtype t, int rank, const WfDim *shape);
 void wf_name_value(WfGraph *g, WfVal v, const char *name);     /* made unique */
+const char *wf_value_name(const WfGraph *g, WfVal v);          /* as in the text, without the % */
 bool wf_wants(const WfGraph *g, int slot);
 /* True when `level` admits the op as a node. */
 bool wf_admits(WfLevel level, const WfOp *op);

@@ -17,7 +17,5 @@ typedef struct {
 /* Makes program `kind` of x from g. kernel[id] describes nest node id. Buffers of graph inputs are added to x->inputs
  * by name, so that programs share them. */
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind);
-/* Copies operands that a library kernel does not take as they are. loop -> loop; before kernels are emitted. */
-WfGraph *wf_plan_operands(WfPassEnv *env, WfGraph *g);
 
 #endif

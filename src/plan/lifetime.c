@@ -1,0 +1,411 @@
+/* Calls, buffers, lifetimes. Nests and library calls of the loop graph become calls in the graph's order, except that
+ * whatever only computes new state goes behind the commit point. A new value of a parameter, buffer or optimiser state
+ * is written straight into its place when nothing reads the old value afterwards and the kernel may write in place;
+ * otherwise a copy follows. Everything else gets a place in the slab for as long as it is needed; a kernel's result
+ * takes over the memory of an operand that dies there, where the kernel allows it. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+typedef struct {
+    WfGraph *g;
+    WfExe *x;
+    WfArena *a;
+    WfExeProgram *p;
+    WfKernelInfo *const *kernel;
+    int *buf_of;                 /* by value; -1 none */
+    int *update_of;              /* by value: the input it becomes directly; -1 */
+    int *call_of;                /* by node: its position; -1 */
+    WF_VEC(WfExeBuf) bufs;
+    WF_VEC(WfExeCall) calls;
+    bool *late;                  /* by node: belongs behind the commit point */
+} Plan;
+
+static char *dup(Plan *p, const char *s) { return s ? wf_arena_strdup(p->a, s) : NULL; }
+
+/* ---- symbols and inputs of the executable ---- */
+
+static void find_symbols(Plan *p)
+{
+    WfGraph *g = p->g;
+    WfExe *x = p->x;
+    if (x->symbols)
+        return;
+    WF_VEC(WfExeSymbol) v = {0};
+    for (int i = 0; i < g->inputs.n; i++) {
+        const WfInput *in = &g->inputs.at[i];
+        const WfValue *val = wf_value(g, in->val);
+        for (int d = 0; in->role == WF_IN_USER && d < val->rank; d++) {
+            int id = wf_esym_id(g->exprs, val->shape[d]);
+            bool known = id < 0;
+            for (int k = 0; k < v.n && !known; k++)
+                known = !strcmp(v.at[k].name, wf_esym_name(g->exprs, id));
+            if (known)
+                continue;
+            WfExeSymbol s = {.name = wf_esym_name(g->exprs, id), .input = i, .dim = d};
+            wf_esym_range(g->exprs, id, &s.lo, &s.hi);
+            WF_PUSH(p->a, &v, s);
+        }
+    }
+    x->symbols = v.at;
+    x->n_symbols = v.n;
+}
+
+static int add_buf(Plan *p, WfExeBuf b)
+{
+    WF_PUSH(p->a, &p->bufs, b);
+    return p->bufs.n - 1;
+}
+
+static WfExeBuf describe(Plan *p, WfVal v)
+{
+    const WfValue *val = wf_value(p->g, v);
+    WfExeBuf b = {.dtype = val->dtype, .rank = val->rank, .first = -1, .last = -1, .same_as = -1, .input = -1};
+    memcpy(b.shape, val->shape, sizeof b.shape);
+    wf_memory_strides(p->g, v, b.stride);
+    b.bytes = wf_emul(p->g->exprs, wf_numel(p->g, v), (WfDim)wf_dtype_size(val->dtype));
+    b.name = dup(p, val->name);
+    return b;
+}
+
+static int input_index(WfExe *x, const char *name)
+{
+    for (int i = 0; i < x->n_inputs; i++)
+        if (!strcmp(x->inputs[i].name, name))
+            return i;
+    return -1;
+}
+
+static void plan_inputs(Plan *p)
+{
+    WfGraph *g = p->g;
+    WfExe *x = p->x;
+    if (!x->inputs) { /* the step program has them all */
+        x->inputs = WF_NEWN(p->a, WfExeInput, (size_t)g->inputs.n + 1);
+        x->n_inputs = g->inputs.n;
+        for (int i = 0; i < g->inputs.n; i++) {
+            const WfInput *in = &g->inputs.at[i];
+            const WfValue *v = wf_value(g, in->val);
+            WfExeInput *e = &x->inputs[i];
+            *e = (WfExeInput){.role = (WfExeRole)in->role, .name = dup(p, in->name), .dtype = v->dtype, .rank = v->rank,
+                              .trainable = in->trainable, .persistent = in->persistent, .fill = in->fill,
+                              .of = dup(p, in->of), .n_aliases = in->n_aliases, .aliases = in->aliases};
+            memcpy(e->shape, v->shape, sizeof e->shape);
+        }
+    }
+    for (int i = 0; i < g->inputs.n; i++) {
+        int at = input_index(x, g->inputs.at[i].name);
+        if (at < 0)
+            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "input %s is not in the step program", g->inputs.at[i].name);
+        WfExeBuf b = describe(p, g->inputs.at[i].val);
+        b.place = WF_PLACE_INPUT;
+        b.input = at;
+        p->buf_of[g->inputs.at[i].val] = add_buf(p, b);
+    }
+}
+
+/* ---- order ---- */
+
+static WfVal base_of(Plan *p, WfVal v)
+{
+    const WfNode *n;
+    while ((n = wf_producer(p->g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
+        v = wf_tensor(n, 0);
+    return v;
+}
+
+/* What a node reads, through views. */
+static int reads(Plan *p, const WfNode *n, WfVal *out)
+{
+    if (n->op->family == WF_LIBRARY) {
+        WfLibraryCall c = {0};
+        int k = 0;
+        n->op->describe(p->g, n, &c);
+        for (int i = 0; i < c.n; i++)
+            if (c.at[i].v && c.at[i].v != WF_STATUS && (c.at[i].v < n->out || c.at[i].v >= n->out + (WfVal)n->n_out))
+                out[k++] = base_of(p, c.at[i].v);
+        return k;
+    }
+    int k = wf_operands(n, out, WF_MAX_RESULTS);
+    for (int i = 0; i < k; i++)
+        out[i] = base_of(p, out[i]);
+    return k;
+}
+
+static bool is_call(const WfNode *n) { return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY; }
+
+static void find_late(Plan *p)
+{
+    WfGraph *g = p->g;
+    bool *needed = WF_NEWN(p->a, bool, (size_t)g->values.n);  /* by something before the commit point */
+    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role != WF_OUT_UPDATE)
+            needed[g->outputs.at[i].val] = true;
+    for (int i = g->nodes.n - 1; i > 0; i--) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        if (!is_call(n))
+            continue;
+        bool late = true; /* feeds only late calls or state */
+        for (int k = 0; k < n->n_out; k++)
+            late &= !needed[n->out + (WfVal)k];
+        p->late[i] = late;
+        if (!late) {
+            int c = reads(p, n, in);
+            for (int k = 0; k < c; k++)
+                needed[in[k]] = true;
+        }
+    }
+}
+
+static void order_calls(Plan *p, WfNodeId *order, int *n)
+{
+    for (int late = 0; late < 2; late++) {
+        if (late)
+            p->p->commit = *n;
+        for (int i = 1; i < p->g->nodes.n; i++)
+            if (is_call(wf_node(p->g, (WfNodeId)i)) && p->late[i] == late)
+                order[(*n)++] = (WfNodeId)i;
+    }
+}
+
+/* ---- updates in place ---- */
+
+static void find_updates(Plan *p, const WfNodeId *order, int n)
+{
+    WfGraph *g = p->g;
+    int *last_read = WF_NEWN(p->a, int, (size_t)g->values.n);
+    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
+    memset(last_read, -1, (size_t)g->values.n * sizeof *last_read);
+    for (int c = 0; c < n; c++) {
+        int k = reads(p, wf_node(g, order[c]), in);
+        for (int j = 0; j < k; j++)
+            last_read[in[j]] = c;
+    }
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        const WfNode *nd = o->val ? wf_producer(g, o->val) : NULL;
+        if (o->role != WF_OUT_UPDATE || !nd || p->update_of[o->val] >= 0 || wf_value(g, o->val)->ordered)
+            continue;
+        int c = p->call_of[wf_value(g, o->val)->node];
+        WfVal old = g->inputs.at[o->input].val;
+        bool keep = false; /* is the value also wanted as something else at the end? */
+        for (int j = 0; j < g->outputs.n; j++)
+            keep |= j != i && (g->outputs.at[j].val == old || g->outputs.at[j].val == o->val);
+        if (c < p->p->commit || last_read[old] > c || keep)
+            continue;
+        bool reads_old = last_read[old] == c;
+        if (reads_old) {
+            if (nd->op->family != WF_LOOPNEST)
+                continue;
+            const WfKernelInfo *k = p->kernel[wf_value(g, o->val)->node];
+            int j = k->inplace[o->val - nd->out];
+            if (j < 0 || nd->args[0].vals[j] != old)
+                continue;
+        }
+        p->update_of[o->val] = o->input;
+    }
+}
+
+/* ---- calls ---- */
+
+static void common(Plan *p, const WfNode *n, WfExeCall *c)
+{
+    c->workspace = -1;
+    c->name = wf_arena_printf(p->a, "%%%s", wf_value_name(p->g, n->out));
+    const WfSource *s = &p->g->sources.at[n->source];
+    if (n->source && s->file)
+        c->where = wf_arena_printf(p->a, "%s:%d  %s", s->file, s->line, s->code ? s->code : "");
+}
+
+static void kernel_call(Plan *p, WfNodeId id, WfExeCall *c)
+{
+    const WfNode *n = wf_node(p->g, id);
+    const WfKernelInfo *k = p->kernel[id];
+    c->kind = WF_CALL_KERNEL;
+    c->symbol = k->name;
+    c->tiles = k->tiles;
+    c->elements = k->elements;
+    c->checks = k->checks;
+    c->n_checks = k->n_checks;
+    c->n = n->args[0].n + n->n_out;
+    c->operand = WF_NEWN(p->a, WfExeOperand, (size_t)c->n + 1);
+    for (int i = 0; i < n->args[0].n; i++)
+        c->operand[i].buf = p->buf_of[n->args[0].vals[i]];
+    for (int i = 0; i < n->n_out; i++)
+        c->operand[n->args[0].n + i].buf = p->buf_of[n->out + (WfVal)i];
+}
+
+static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
+{
+    const WfNode *n = wf_node(p->g, id);
+    WfLibraryCall l = {0};
+    n->op->describe(p->g, n, &l);
+    c->kind = WF_CALL_LIB;
+    c->symbol = dup(p, l.kind);
+    c->n = l.n;
+    c->operand = WF_NEWN(p->a, WfExeOperand, (size_t)c->n + 1);
+    c->elements = 1;
+    memcpy(c->param, l.param, sizeof c->param);
+    memcpy(c->fparam, l.fparam, sizeof c->fparam);
+    c->n_checks = 1;
+    c->checks = WF_NEWN(p->a, const char *, 1);
+    c->checks[0] = wf_node_place(p->g, n);
+    for (int k = 0; k < l.n; k++) {
+        WfExeOperand *o = &c->operand[k];
+        o->buf = -1;
+        if (!l.at[k].v)
+            continue;
+        WfStrided s;
+        if (!wf_call_operand(p->g, &l, k, NULL, &s))
+            wf_fail_node(p->g, n, WEFT_ERR_INTERNAL, "operand %d is not laid out as its kernel wants", k);
+        o->buf = l.at[k].v == WF_STATUS ? -2 : p->buf_of[s.base];
+        o->offset = s.offset;
+        o->rank = s.rank;
+        memcpy(o->shape, s.shape, sizeof o->shape);
+        memcpy(o->stride, s.stride, sizeof o->stride);
+        if (l.at[k].v != WF_STATUS) {
+            WfDim m = 1;
+            for (int i = 0; i < s.rank; i++)
+                m = wf_emul(p->g->exprs, m, s.shape[i]);
+            c->elements = wf_eadd(p->g->exprs, c->elements, m);
+        }
+    }
+    WfExeBuf w = {.place = WF_PLACE_SLAB, .dtype = WF_U8, .first = -1, .last = -1, .same_as = -1, .input = -1};
+    w.name = "workspace";
+    c->workspace = add_buf(p, w);
+}
+
+static void copy_call(Plan *p, WfVal from, int to_buf, WfExeCall *c)
+{
+    c->kind = WF_CALL_COPY;
+    c->n = 2;
+    c->operand = WF_NEWN(p->a, WfExeOperand, 2);
+    c->operand[0].buf = p->buf_of[from];
+    c->operand[1].buf = to_buf;
+    c->elements = wf_numel(p->g, from);
+    c->workspace = -1;
+    c->name = "copy";
+}
+
+static int input_buf(Plan *p, int graph_input) { return p->buf_of[p->g->inputs.at[graph_input].val]; }
+
+static void plan_calls(Plan *p, const WfNodeId *order, int n)
+{
+    WfGraph *g = p->g;
+    for (int c = 0; c < n; c++) {
+        const WfNode *nd = wf_node(g, order[c]);
+        for (int k = 0; k < nd->n_out; k++) {
+            WfVal v = nd->out + (WfVal)k;
+            if (p->update_of[v] >= 0) {
+                p->buf_of[v] = input_buf(p, p->update_of[v]);
+                continue;
+            }
+            WfExeBuf b = describe(p, v);
+            b.place = WF_PLACE_SLAB;
+            p->buf_of[v] = add_buf(p, b);
+        }
+        WfExeCall call = {0};
+        common(p, nd, &call);
+        if (nd->op->family == WF_LOOPNEST)
+            kernel_call(p, order[c], &call);
+        else
+            library_call(p, order[c], &call);
+        WF_PUSH(p->a, &p->calls, call);
+    }
+    for (int i = 0; i < g->outputs.n; i++) { /* new state that could not be written into its place */
+        const WfOutput *o = &g->outputs.at[i];
+        if (o->role != WF_OUT_UPDATE || !o->val || p->buf_of[o->val] == input_buf(p, o->input))
+            continue;
+        if (wf_value(g, o->val)->ordered)
+            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "the new value of %s has another memory order", o->name);
+        WfExeCall call = {0};
+        copy_call(p, o->val, input_buf(p, o->input), &call);
+        WF_PUSH(p->a, &p->calls, call);
+    }
+}
+
+static void lifetimes(Plan *p)
+{
+    for (int c = 0; c < p->calls.n; c++) {
+        const WfExeCall *k = &p->calls.at[c];
+        for (int i = 0; i < k->n; i++) {
+            if (k->operand[i].buf < 0)
+                continue;
+            WfExeBuf *b = &p->bufs.at[k->operand[i].buf];
+            b->first = b->first < 0 ? c : b->first;
+            b->last = c;
+        }
+        if (k->workspace >= 0)
+            p->bufs.at[k->workspace].first = p->bufs.at[k->workspace].last = c;
+    }
+    for (int i = 0; i < p->p->n_outputs; i++) /* outputs are read when the program is over */
+        if (p->p->outputs[i].buf >= 0)
+            p->bufs.at[p->p->outputs[i].buf].last = p->calls.n;
+}
+
+/* Results that take over a dying operand's memory. */
+static void take_over(Plan *p, const WfNodeId *order, int n)
+{
+    bool *taken = WF_NEWN(p->a, bool, (size_t)p->bufs.n + 1);
+    for (int c = 0; c < n; c++) {
+        const WfNode *nd = wf_node(p->g, order[c]);
+        if (nd->op->family != WF_LOOPNEST)
+            continue;
+        const WfKernelInfo *k = p->kernel[order[c]];
+        for (int o = 0; o < nd->n_out; o++) {
+            int j = k->inplace[o], ob = p->buf_of[nd->out + (WfVal)o];
+            if (j < 0)
+                continue;
+            int ib = p->buf_of[nd->args[0].vals[j]];
+            WfExeBuf *in = &p->bufs.at[ib], *out = &p->bufs.at[ob];
+            if (in->place != WF_PLACE_SLAB || out->place != WF_PLACE_SLAB || in->last != c || in->bytes != out->bytes ||
+                taken[ib] || out->same_as >= 0)
+                continue;
+            out->same_as = ib;
+            taken[ib] = true;
+        }
+    }
+}
+
+void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind)
+{
+    (void)env;
+    Plan p = {.g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
+    size_t nv = (size_t)g->values.n, nn = (size_t)g->nodes.n;
+    p.buf_of = WF_NEWN(p.a, int, nv);
+    p.update_of = WF_NEWN(p.a, int, nv);
+    p.call_of = WF_NEWN(p.a, int, nn);
+    p.late = WF_NEWN(p.a, bool, nn);
+    memset(p.buf_of, -1, nv * sizeof(int));
+    memset(p.update_of, -1, nv * sizeof(int));
+    memset(p.call_of, -1, nn * sizeof(int));
+    find_symbols(&p);
+    plan_inputs(&p);
+    find_late(&p);
+    WfNodeId *order = WF_NEWN(p.a, WfNodeId, nn);
+    int n = 0;
+    order_calls(&p, order, &n);
+    for (int c = 0; c < n; c++)
+        p.call_of[order[c]] = c;
+    find_updates(&p, order, n);
+    plan_calls(&p, order, n);
+    p.p->outputs = WF_NEWN(p.a, WfExeOutput, (size_t)g->outputs.n + 1);
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        WfExeOutput *e = &p.p->outputs[p.p->n_outputs++];
+        *e = (WfExeOutput){.role = (WfExeOutRole)o->role, .name = dup(&p, o->name), .input = o->input};
+        e->buf = o->val ? p.buf_of[o->val] : -1;
+        if (o->role == WF_OUT_UPDATE || o->role == WF_OUT_GRAD)
+            e->input = input_index(x, g->inputs.at[o->input].name);
+    }
+    p.p->calls = p.calls.at;
+    p.p->n_calls = p.calls.n;
+    p.p->bufs = p.bufs.at;
+    p.p->n_bufs = p.bufs.n;
+    lifetimes(&p);
+    take_over(&p, order, n);
+    for (int i = 0; i < p.p->n_bufs; i++)
+        if (p.p->bufs[i].place == WF_PLACE_INPUT)
+            x->inputs[p.p->bufs[i].input].used |= p.p->bufs[i].first >= 0;
+}

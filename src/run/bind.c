@@ -1,0 +1,213 @@
+/* Binding: an executable's program under given symbol values becomes concrete calls. Sizes are evaluated, buffers are
+ * packed into the slab, library primitives are created. Done once per set of values; a few sets are kept. */
+#include "run/private.h"
+
+#include <dlfcn.h>
+
+#define ALIGN 64
+#define SERIAL_ELEMENTS 16384 /* a barrier costs about what one core does with so many elements */
+
+static int64_t ev(const WfSession *s, const WfBinding *b, WfDim d) { return wf_exe_eval(s->x, d, b->symbols); }
+
+static void fill_desc(const WfSession *s, const WfBinding *b, const WfExeProgram *p, const WfExeCall *c, WfLibDesc *d)
+{
+    memset(d, 0, sizeof *d);
+    d->kind = c->symbol;
+    d->n = c->n;
+    memcpy(d->param, c->param, sizeof c->param);
+    memcpy(d->fparam, c->fparam, sizeof c->fparam);
+    d->param[WF_LIB_ISA] = s->isa;
+    for (int k = 0; k < c->n; k++) {
+        const WfExeOperand *o = &c->operand[k];
+        if (o->buf == -1)
+            continue;
+        d->operand[k].dtype = o->buf == -2 ? WF_I64 : p->bufs[o->buf].dtype;
+        d->operand[k].rank = o->rank;
+        for (int i = 0; i < o->rank; i++) {
+            d->operand[k].shape[i] = ev(s, b, o->shape[i]);
+            d->operand[k].stride[i] = ev(s, b, o->stride[i]);
+        }
+    }
+}
+
+/* Places buffers; buffers that take over another's memory are one item with it. */
+static void place(WfSession *s, WfBinding *b, const WfExeProgram *p, const int64_t *bytes)
+{
+    int *item_of = WF_NEWN(b->arena, int, (size_t)p->n_bufs + 1);
+    WfPackItem *items = WF_NEWN(b->arena, WfPackItem, (size_t)p->n_bufs + 1);
+    int n = 0;
+    (void)s;
+    for (int i = 0; i < p->n_bufs; i++) {
+        const WfExeBuf *f = &p->bufs[i];
+        item_of[i] = -1;
+        if (f->place != WF_PLACE_SLAB || f->first < 0)
+            continue;
+        if (f->same_as >= 0 && item_of[f->same_as] >= 0) {
+            item_of[i] = item_of[f->same_as];
+            WfPackItem *it = &items[item_of[i]];
+            it->last = f->last > it->last ? f->last : it->last;
+            continue;
+        }
+        item_of[i] = n;
+        items[n++] = (WfPackItem){.size = bytes[i], .first = f->first, .last = f->last};
+    }
+    b->slab_bytes = wf_pack(b->arena, items, n, ALIGN);
+    b->offset = WF_NEWN(b->arena, int64_t, (size_t)p->n_bufs + 1);
+    for (int i = 0; i < p->n_bufs; i++)
+        b->offset[i] = item_of[i] >= 0 ? items[item_of[i]].offset : -1;
+}
+
+static void ensure_slab(WfSession *s, int64_t size)
+{
+    if (size <= s->slab_size)
+        return;
+    if (s->slab)
+        wf_sys_unmap(s->slab, (size_t)s->slab_size);
+    s->slab_size = 0;
+    s->slab = wf_sys_map((size_t)size, size >= (4 << 20));
+    if (!s->slab)
+        wf_fail_at(s->ctx, WEFT_ERR_MEMORY, NULL, "Use a smaller batch.",
+                   "the planned step needs %.1f MB of memory, which the system refuses", (double)size / 1e6);
+    s->slab_size = size;
+    for (int i = 0; i < s->n_bindings; i++) { /* pointers into the old slab are void */
+        wf_arena_free(s->bindings[i]->arena);
+    }
+    s->n_bindings = 0;
+    memset(s->last, 0, sizeof s->last);
+}
+
+static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, const WfLibDesc *desc)
+{
+    const WfExeCall *k = &p->calls[c];
+    WfBoundCall *r = &b->calls[c];
+    r->kind = k->kind;
+    r->pointer = WF_NEWN(b->arena, void *, (size_t)k->n + 1);
+    for (int i = 0; i < k->n; i++) {
+        const WfExeOperand *o = &k->operand[i];
+        if (o->buf < 0)
+            continue;
+        const WfExeBuf *f = &p->bufs[o->buf];
+        int64_t at = ev(s, b, o->offset) * (int64_t)wf_dtype_size(f->dtype);
+        if (f->place == WF_PLACE_SLAB) {
+            r->pointer[i] = s->slab + b->offset[o->buf] + at;
+        } else {
+            b->patch[b->n_patch].slot = &r->pointer[i];
+            b->patch[b->n_patch].input = f->input;
+            b->patch[b->n_patch++].offset = at;
+        }
+    }
+    r->serial = ev(s, b, k->elements) < SERIAL_ELEMENTS;
+    if (k->kind == WF_CALL_KERNEL) {
+        r->tiles = ev(s, b, k->tiles);
+        r->fn = (WfKernelFn)dlsym(s->object, k->symbol);
+        if (!r->fn)
+            wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step has no kernel %s", k->symbol);
+        r->serial |= r->tiles < 2;
+    } else if (k->kind == WF_CALL_LIB) {
+        r->lib = wf_lib_create(s->ctx, b->arena, desc, s->threads);
+        r->workspace = k->workspace >= 0 ? s->slab + b->offset[k->workspace] : NULL;
+    } else {
+        r->serial = true;
+        r->copy_bytes = (size_t)ev(s, b, p->bufs[k->operand[0].buf].bytes);
+    }
+}
+
+static bool matches(const WfSession *s, const WfBinding *b, WfProgramKind kind, const int64_t *symbols)
+{
+    return b->kind == kind && !memcmp(b->symbols, symbols, (size_t)s->x->n_symbols * sizeof *symbols);
+}
+
+static void read_symbols(WfSession *s, int64_t *symbols)
+{
+    const WfExe *x = s->x;
+    for (int i = 0; i < x->n_symbols; i++) {
+        const WfExeSymbol *m = &x->symbols[i];
+        symbols[i] = s->fed_shape[m->input * WF_EXE_RANK + m->dim];
+        if (symbols[i] < m->lo || symbols[i] > m->hi)
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld to %lld",
+                    x->inputs[m->input].name, m->dim, (long long)symbols[i], (long long)m->lo, (long long)m->hi);
+    }
+}
+
+/* Every fed input must have the shape that the symbols give. */
+static void check_shapes(WfSession *s, const WfBinding *b)
+{
+    const WfExe *x = s->x;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        for (int d = 0; in->role == WF_XIN_USER && s->input[i] && d < in->rank; d++) {
+            int64_t have = s->fed_shape[i * WF_EXE_RANK + d], want = ev(s, b, in->shape[d]);
+            if (have != want)
+                wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld, but must be %lld", in->name, d,
+                        (long long)have, (long long)want);
+        }
+    }
+}
+
+static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+{
+    const WfExeProgram *p = &s->x->program[kind];
+    WfArena *a = wf_arena_new(s->ctx);
+    WfBinding *b = WF_NEW(a, WfBinding);
+    b->arena = a;
+    b->kind = kind;
+    b->symbols = WF_NEWN(a, int64_t, (size_t)s->x->n_symbols + 1);
+    memcpy(b->symbols, symbols, (size_t)s->x->n_symbols * sizeof *symbols);
+    int64_t *bytes = WF_NEWN(a, int64_t, (size_t)p->n_bufs + 1);
+    WfLibDesc *desc = WF_NEWN(a, WfLibDesc, (size_t)p->n_calls + 1);
+    int operands = 0;
+    for (int i = 0; i < p->n_bufs; i++)
+        bytes[i] = ev(s, b, p->bufs[i].bytes);
+    for (int c = 0; c < p->n_calls; c++) {
+        const WfExeCall *k = &p->calls[c];
+        operands += k->n;
+        if (k->kind != WF_CALL_LIB)
+            continue;
+        fill_desc(s, b, p, k, &desc[c]);
+        size_t scratch = (wf_lib_scratch(&desc[c]) + 63) & ~(size_t)63;
+        b->scratch_each = scratch > b->scratch_each ? scratch : b->scratch_each;
+        if (k->workspace >= 0)
+            bytes[k->workspace] = (int64_t)wf_lib_workspace(&desc[c]);
+    }
+    place(s, b, p, bytes);
+    ensure_slab(s, b->slab_bytes + (int64_t)b->scratch_each * s->threads);
+    b->calls = WF_NEWN(a, WfBoundCall, (size_t)p->n_calls + 1);
+    b->patch = wf_arena_alloc(a, ((size_t)operands + 1) * sizeof *b->patch);
+    for (int c = 0; c < p->n_calls; c++)
+        bind_call(s, b, p, c, &desc[c]);
+    b->values = WF_NEWN(a, long, (size_t)(WF_S_SYMBOLS + s->x->n_symbols));
+    for (int i = 0; i < s->x->n_symbols; i++)
+        b->values[WF_S_SYMBOLS + i] = symbols[i];
+    return b;
+}
+
+WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
+{
+    int64_t symbols[64] = {0};
+    if (s->x->n_symbols > 64)
+        wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
+    read_symbols(s, symbols);
+    WfBinding *b = NULL;
+    for (int i = 0; i < s->n_bindings && !b; i++)
+        if (matches(s, s->bindings[i], kind, symbols))
+            b = s->bindings[i];
+    if (!b) {
+        b = new_binding(s, kind, symbols);
+        if (s->n_bindings == (int)WF_LEN(s->bindings)) { /* the least recently used makes room */
+            int old = 0;
+            for (int i = 1; i < s->n_bindings; i++)
+                if (s->bindings[i]->used < s->bindings[old]->used)
+                    old = i;
+            for (int k = 0; k < WF_PROGRAMS; k++)
+                if (s->last[k] == s->bindings[old])
+                    s->last[k] = NULL;
+            wf_arena_free(s->bindings[old]->arena);
+            s->bindings[old] = s->bindings[--s->n_bindings];
+        }
+        s->bindings[s->n_bindings++] = b;
+    }
+    check_shapes(s, b);
+    b->used = ++s->clock;
+    s->last[kind] = b;
+    return b;
+}

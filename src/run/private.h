@@ -1,0 +1,78 @@
+/* Private to run. */
+#ifndef WF_RUN_PRIVATE_H
+#define WF_RUN_PRIVATE_H
+
+#include "run/run.h"
+
+#include <string.h>
+
+/* Value of a run-time scalar at step t (1-based) for a group; false if the name is unknown. */
+bool wf_scalar_value(const char *name, const WfExeGroup *g, double lr_now, int64_t t, double *out);
+
+typedef void (*WfKernelFn)(void *const *b, const long *s, long *st, long lo, long hi);
+
+/* One call made concrete: every pointer, size and tile count known. */
+typedef struct {
+    WfCallKind kind;
+    WfKernelFn fn;
+    WfLib *lib;
+    void **pointer;          /* operands; entries of inputs are filled before each run */
+    long tiles;
+    bool serial;             /* too small to be worth a second thread */
+    size_t copy_bytes;
+    void *workspace;
+} WfBoundCall;
+
+typedef struct {
+    WfArena *arena;
+    WfProgramKind kind;
+    int64_t *symbols;
+    WfBoundCall *calls;
+    int64_t *offset;         /* by buffer, in the slab; -1 for inputs */
+    int64_t slab_bytes;      /* buffers; scratch follows */
+    size_t scratch_each;
+    /* where pointers must be refreshed: input buffers of each call */
+    struct { void **slot; int input; int64_t offset; } *patch;
+    int n_patch;
+    long *values;            /* the kernels' array s */
+    uint64_t used;
+} WfBinding;
+
+typedef struct { long word[8]; } WfStatusLine; /* a cache line per thread: code, value, call + 1 */
+
+struct WfSession {
+    WfCtx *ctx;
+    WfArena *arena;
+    const WfExe *x;
+    int isa, threads;
+    WfTeam *team;
+    void *object;            /* dlopen handle */
+    void **input;            /* memory of every input; user inputs: what was fed */
+    bool *borrowed;          /* the memory is the caller's */
+    int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, -1 when not fed */
+    uint8_t *state;
+    int64_t state_bytes;
+    int64_t *state_offset;   /* by input; -1 */
+    uint8_t *slab;
+    int64_t slab_size;
+    WfBinding *bindings[8];
+    int n_bindings;
+    WfBinding *last[WF_PROGRAMS];
+    uint64_t clock;
+    double lr;
+    int64_t steps;
+    uint64_t seed;
+    bool check_finite;
+    WfStatusLine *status;    /* by thread */
+    /* of the current run */
+    WfBinding *now;
+    int from, to;
+    bool stop;
+    int bad_call, bad_operand;
+    float *scalars;          /* one per input; used for SCALAR inputs */
+};
+
+WfBinding *wf_bind(WfSession *s, WfProgramKind kind);
+void wf_execute(WfSession *s, WfBinding *b, int from, int to);
+
+#endif

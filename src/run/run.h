@@ -1,0 +1,50 @@
+/* run: executes an executable. A session owns the state (weights, buffers, optimiser state), the slab and the threads;
+ * per binding of the symbols it holds offsets, library primitives and pointers, made once. Stepping allocates
+ * nothing. */
+#ifndef WF_RUN_H
+#define WF_RUN_H
+
+#include "exe/exe.h"
+#include "kernels/kernels.h"
+
+typedef struct WfSession WfSession;
+
+/* threads 0: as many as the machine has. Weights come from x->weights where they are there, else zeros; state from its
+ * fill. Memory comes from the context's allocator. */
+WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa);
+void wf_session_free(WfSession *s);      /* NULL is fine; also done by the context */
+
+/* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte
+ * aligned... in any case only during the run. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */
+void wf_session_feed(WfSession *s, const char *name, const WfTensor *t);
+/* Runs the step: forward, backward, commit. Raises WEFT_ERR_DATA for values out of range (node and value named),
+ * WEFT_ERR_NUMERIC under check_finite; then no state has changed. */
+void wf_session_step(WfSession *s);
+/* Runs the step program up to the commit point, or the evaluation program: no state changes. */
+void wf_session_forward(WfSession *s, bool eval);
+
+/* What the next commit uses. */
+void wf_session_set_lr(WfSession *s, double lr);         /* of the first group; others keep their ratio */
+void wf_session_set_seed(WfSession *s, uint64_t seed);
+void wf_session_set_check_finite(WfSession *s, bool on);
+void wf_session_set_step(WfSession *s, int64_t step);    /* steps done so far: counts for bias corrections and random numbers */
+int64_t wf_session_steps(const WfSession *s);
+
+/* Memory of an input's tensor (parameter, buffer, state), by name or alias; false if there is none. */
+bool wf_session_tensor(WfSession *s, const char *name, WfTensor *out);
+/* Replaces its memory by the caller's. */
+void wf_session_replace(WfSession *s, const char *name, void *memory);
+/* Output k of the last run program: data in the slab, dense only if `dense` comes back true; shape evaluated. */
+int wf_session_outputs(const WfSession *s, WfProgramKind kind);
+void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out);
+double wf_session_loss(WfSession *s);                    /* of the last run; NaN when the program has none */
+bool wf_session_metric(WfSession *s, const char *name, double *out); /* METRIC outputs of the last step */
+int64_t wf_session_slab_bytes(const WfSession *s);       /* planned peak of the current binding, scratch included */
+int64_t wf_session_state_bytes(const WfSession *s);
+int wf_session_threads(const WfSession *s);
+/* Makes the binding for these sizes now, so that the first step finds it. NULL: the export's own. */
+void wf_session_prepare(WfSession *s, WfProgramKind kind);
+/* Planned slab bytes of a program for given symbol values, without a session. */
+int64_t wf_exe_slab_bytes(WfCtx *ctx, const WfExe *x, WfProgramKind kind, const int64_t *symbols, int threads, int isa);
+
+#endif

@@ -1,0 +1,288 @@
+/* Sessions: state memory, feeding, outputs. The state lies in one mapping of its own, outside the slab; its tensors
+ * start as the executable's weights say. */
+#define _GNU_SOURCE
+#include "run/private.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The shared object lives in the executable's memory; the loader wants a file: an anonymous one. */
+static void load_object(WfSession *s)
+{
+    int k = s->isa >= 4 && s->x->object[1] ? 1 : 0;
+    if (!s->x->object[k])
+        wf_fail_at(s->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Compile it with --isa=v3,v4.",
+                   "the step was not compiled for this machine's instruction set (x86-64-v%d)", s->isa);
+    int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
+    if (fd < 0)
+        wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels");
+    const uint8_t *at = s->x->object[k];
+    size_t left = s->x->object_size[k];
+    while (left) {
+        ssize_t w = write(fd, at, left);
+        if (w <= 0) {
+            close(fd);
+            wf_fail(s->ctx, WEFT_ERR_IO, "the kernels cannot be written to an anonymous file");
+        }
+        at += w;
+        left -= (size_t)w;
+    }
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    s->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    close(fd);
+    if (!s->object)
+        wf_fail(s->ctx, WEFT_ERR_ENVIRONMENT, "the kernels cannot be loaded: %s", dlerror());
+}
+
+static bool has_memory(const WfExeInput *in)
+{
+    return in->role == WF_XIN_PARAM || in->role == WF_XIN_BUFFER || in->role == WF_XIN_CONST || in->role == WF_XIN_STATE;
+}
+
+static int64_t static_bytes(const WfSession *s, const WfExeInput *in)
+{
+    int64_t n = (int64_t)wf_dtype_size(in->dtype), v;
+    for (int d = 0; d < in->rank; d++)
+        if (!wf_elit(s->x->exprs, in->shape[d], &v) || !wf_mul_ok(n, v, &n))
+            wf_fail(s->ctx, WEFT_ERR_FILE, "%s has no fixed size", in->name);
+    return n;
+}
+
+static void start_value(WfSession *s, int i)
+{
+    const WfExeInput *in = &s->x->inputs[i];
+    int64_t bytes = static_bytes(s, in);
+    uint8_t *to = s->input[i];
+    if (in->role == WF_XIN_STATE) {
+        for (int64_t k = 0; in->fill != 0 && k < bytes / (int64_t)wf_dtype_size(in->dtype); k++)
+            wf_store_f64(in->dtype, to + k * (int64_t)wf_dtype_size(in->dtype), in->fill);
+        return;
+    }
+    const WfTensor *t = s->x->weights ? wf_tensors_find(s->x->weights, in->name) : NULL;
+    if (!t)
+        return;
+    if ((int64_t)t->bytes != bytes || t->dtype != in->dtype)
+        wf_fail(s->ctx, WEFT_ERR_FILE, "the stored value of %s has %zu bytes instead of %lld", in->name, t->bytes,
+                (long long)bytes);
+    memcpy(to, t->data, t->bytes);
+}
+
+static void release(void *p)
+{
+    WfSession *s = p;
+    for (int i = 0; i < s->n_bindings; i++)
+        wf_arena_free(s->bindings[i]->arena);
+    wf_team_free(s->team);
+    if (s->slab)
+        wf_sys_unmap(s->slab, (size_t)s->slab_size);
+    if (s->state)
+        wf_sys_unmap(s->state, (size_t)s->state_bytes);
+    if (s->object)
+        dlclose(s->object);
+    wf_arena_free(s->arena);
+}
+
+WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa)
+{
+    WfArena *a = wf_arena_new(ctx);
+    WfSession *s = WF_NEW(a, WfSession);
+    s->arena = a;
+    s->ctx = ctx;
+    wf_defer(ctx, release, s);
+    s->x = x;
+    s->isa = isa ? isa : wf_isa_level();
+    if (s->isa < 3)
+        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "this processor has no AVX2, which Weft's kernels need");
+    if (s->isa >= 4 && !x->object[1])
+        s->isa = 3;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    s->threads = threads > 0 ? threads : cores > 0 ? (int)cores : 1;
+    s->lr = x->n_groups ? x->groups[0].lr : 0;
+    size_t n = (size_t)x->n_inputs + 1;
+    s->input = WF_NEWN(a, void *, n);
+    s->borrowed = WF_NEWN(a, bool, n);
+    s->state_offset = WF_NEWN(a, int64_t, n);
+    s->fed_shape = WF_NEWN(a, int64_t, n * WF_EXE_RANK);
+    s->scalars = WF_NEWN(a, float, n);
+    s->status = WF_NEWN(a, WfStatusLine, (size_t)s->threads);
+    int64_t at = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        s->state_offset[i] = -1;
+        if (x->inputs[i].role == WF_XIN_SCALAR)
+            s->input[i] = &s->scalars[i];
+        if (!has_memory(&x->inputs[i]))
+            continue;
+        s->state_offset[i] = at;
+        at += (static_bytes(s, &x->inputs[i]) + 63) & ~(int64_t)63;
+    }
+    s->state_bytes = at + 64;
+    s->state = wf_sys_map((size_t)s->state_bytes, at >= (4 << 20));
+    if (!s->state)
+        wf_fail(ctx, WEFT_ERR_MEMORY, "no memory for %.1f MB of weights and optimiser state", (double)at / 1e6);
+    for (int i = 0; i < x->n_inputs; i++)
+        if (s->state_offset[i] >= 0) {
+            s->input[i] = s->state + s->state_offset[i];
+            start_value(s, i);
+        }
+    load_object(s);
+    s->team = wf_team_new(ctx, s->threads, wf_kernels_thread_init, NULL);
+    return s;
+}
+
+void wf_session_free(WfSession *s)
+{
+    if (s)
+        release(s); /* the context's defer entry is dropped by the caller that owns both */
+}
+
+void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
+{
+    const WfExe *x = s->x;
+    const char *names[64];
+    int n = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        if (in->role != WF_XIN_USER)
+            continue;
+        if (n < 64)
+            names[n++] = in->name;
+        if (strcmp(in->name, name))
+            continue;
+        if (t->dtype != in->dtype)
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s is %s, but the model wants %s", name, wf_dtype_name(t->dtype),
+                    wf_dtype_name(in->dtype));
+        if (t->rank != in->rank)
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s has %d dimensions, but the model wants %d", name, t->rank, in->rank);
+        memcpy(&s->fed_shape[i * WF_EXE_RANK], t->shape, (size_t)t->rank * sizeof *t->shape);
+        s->input[i] = (void *)t->data;
+        return;
+    }
+    const char *near = wf_nearest(name, names, n);
+    wf_fail_at(s->ctx, WEFT_ERR_DATA, NULL, near ? wf_arena_printf(s->ctx->arena, "Did you mean %s?", near) : NULL,
+               "the model has no input %s", name);
+}
+
+void wf_session_set_lr(WfSession *s, double lr) { s->lr = lr; }
+void wf_session_set_seed(WfSession *s, uint64_t seed) { s->seed = seed; }
+void wf_session_set_check_finite(WfSession *s, bool on) { s->check_finite = on; }
+void wf_session_set_step(WfSession *s, int64_t step) { s->steps = step; }
+int64_t wf_session_steps(const WfSession *s) { return s->steps; }
+int wf_session_threads(const WfSession *s) { return s->threads; }
+int64_t wf_session_state_bytes(const WfSession *s) { return s->state_bytes; }
+
+int64_t wf_session_slab_bytes(const WfSession *s)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->n_bindings; i++) {
+        int64_t b = s->bindings[i]->slab_bytes + (int64_t)s->bindings[i]->scratch_each * s->threads;
+        most = b > most ? b : most;
+    }
+    return most;
+}
+
+static int find_input(const WfSession *s, const char *name)
+{
+    for (int i = 0; i < s->x->n_inputs; i++) {
+        const WfExeInput *in = &s->x->inputs[i];
+        if (!has_memory(in))
+            continue;
+        if (!strcmp(in->name, name))
+            return i;
+        for (int k = 0; k < in->n_aliases; k++)
+            if (!strcmp(in->aliases[k], name))
+                return i;
+    }
+    return -1;
+}
+
+bool wf_session_tensor(WfSession *s, const char *name, WfTensor *out)
+{
+    int i = find_input(s, name);
+    if (i < 0)
+        return false;
+    const WfExeInput *in = &s->x->inputs[i];
+    *out = (WfTensor){.name = in->name, .dtype = in->dtype, .rank = in->rank, .data = s->input[i]};
+    out->bytes = (size_t)static_bytes(s, in);
+    for (int d = 0; d < in->rank; d++)
+        wf_elit(s->x->exprs, in->shape[d], &out->shape[d]);
+    return true;
+}
+
+void wf_session_replace(WfSession *s, const char *name, void *memory)
+{
+    int i = find_input(s, name);
+    if (i < 0)
+        wf_fail(s->ctx, WEFT_ERR_USAGE, "there is no parameter %s", name);
+    s->input[i] = memory;
+    s->borrowed[i] = true;
+}
+
+int wf_session_outputs(const WfSession *s, WfProgramKind kind) { return s->x->program[kind].n_outputs; }
+
+void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out)
+{
+    const WfExeProgram *p = &s->x->program[kind];
+    WfBinding *b = s->last[kind];
+    const WfExeOutput *o = &p->outputs[k];
+    memset(out, 0, sizeof *out);
+    out->name = o->name;
+    if (!b || o->buf < 0)
+        return;
+    const WfExeBuf *f = &p->bufs[o->buf];
+    out->dtype = f->dtype;
+    out->rank = f->rank;
+    for (int d = 0; d < f->rank; d++)
+        out->shape[d] = wf_exe_eval(s->x, f->shape[d], b->symbols);
+    out->bytes = (size_t)wf_exe_eval(s->x, f->bytes, b->symbols);
+    out->data = f->place == WF_PLACE_SLAB ? s->slab + b->offset[o->buf] : s->input[f->input];
+}
+
+static double scalar_of(const WfTensor *t) { return t->data ? wf_load_f64(t->dtype, t->data) : NAN; }
+
+double wf_session_loss(WfSession *s)
+{
+    WfProgramKind kind = s->now ? s->now->kind : WF_PROG_STEP;
+    for (int k = 0; k < s->x->program[kind].n_outputs; k++)
+        if (s->x->program[kind].outputs[k].role == WF_XOUT_LOSS) {
+            WfTensor t;
+            wf_session_output(s, kind, k, &t);
+            return scalar_of(&t);
+        }
+    return NAN;
+}
+
+bool wf_session_metric(WfSession *s, const char *name, double *out)
+{
+    const WfExeProgram *p = &s->x->program[WF_PROG_STEP];
+    for (int k = 0; k < p->n_outputs; k++)
+        if (p->outputs[k].role == WF_XOUT_METRIC && !strcmp(p->outputs[k].name, name)) {
+            WfTensor t;
+            wf_session_output(s, WF_PROG_STEP, k, &t);
+            *out = scalar_of(&t);
+            return t.data != NULL;
+        }
+    return false;
+}
+
+int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols)
+{
+    int64_t v;
+    if (wf_elit(x->exprs, d, &v))
+        return v;
+    int n = wf_esym_count(x->exprs);
+    int64_t values[1024] = {0};
+    if (n > 1024)
+        n = 1024;
+    for (int i = 0; i < x->n_symbols; i++) {
+        WfDim sym;
+        int id = wf_sym_find(x->exprs, x->symbols[i].name, &sym) ? wf_esym_id(x->exprs, sym) : -1;
+        if (id >= 0 && id < 1024)
+            values[id] = symbols[i];
+    }
+    if (!wf_eeval(x->exprs, d, values, &v))
+        wf_fail(x->ctx, WEFT_ERR_DATA, "a size is too large");
+    return v;
+}

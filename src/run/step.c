@@ -1,0 +1,183 @@
+/* The step. All members of the team walk the list of calls together: tiles of a call are divided among them, small
+ * calls are done by the first, and a barrier stands where the next call may read what others wrote. Run-time checks
+ * write into a line per thread; they are looked at before the commit point, so that a failed step changes nothing. */
+#include "run/private.h"
+
+#include <math.h>
+
+static void run_kernel(const WfSession *s, const WfBoundCall *c, long *st, int thread, int n)
+{
+    long lo = c->tiles * thread / n, hi = c->tiles * (thread + 1) / n;
+    if (lo < hi)
+        c->fn(c->pointer, s->now->values, st, lo, hi);
+}
+
+static void note(WfStatusLine *line, int call)
+{
+    if (line->word[0] && !line->word[2])
+        line->word[2] = call + 1;
+}
+
+static void run_lib(WfSession *s, const WfBoundCall *c, int thread, int n)
+{
+    uint8_t *scratch = s->slab + s->now->slab_bytes + (size_t)thread * s->now->scratch_each;
+    for (int phase = 0; phase < c->lib->n_phases; phase++) {
+        int64_t tiles = c->lib->tiles[phase], lo = tiles * thread / n, hi = tiles * (thread + 1) / n;
+        for (int64_t t = lo; t < hi; t++)
+            wf_lib_run(c->lib, phase, t, c->pointer, c->workspace, scratch, thread);
+        if (phase + 1 < c->lib->n_phases && n > 1)
+            wf_team_barrier(s->team);
+    }
+}
+
+/* First output operand with a value that is not finite, under check_finite. */
+static bool all_finite(const WfSession *s, int call, int *operand)
+{
+    const WfExeProgram *p = &s->x->program[s->now->kind];
+    const WfExeCall *k = &p->calls[call];
+    for (int i = 0; i < k->n; i++) {
+        if (k->operand[i].buf < 0)
+            continue;
+        const WfExeBuf *f = &p->bufs[k->operand[i].buf];
+        if (f->dtype != WF_F32 || (k->kind == WF_CALL_KERNEL && f->first != call) || f->first != call)
+            continue;
+        int64_t n = wf_exe_eval(s->x, f->bytes, s->now->symbols) / 4;
+        const float *v = s->now->calls[call].pointer[i];
+        for (int64_t j = 0; k->kind == WF_CALL_KERNEL && j < n; j++)
+            if (!isfinite(v[j])) {
+                *operand = i;
+                return false;
+            }
+    }
+    return true;
+}
+
+static void walk(void *arg, int thread, int n)
+{
+    WfSession *s = arg;
+    WfBinding *b = s->now;
+    long *st = s->status[thread].word;
+    bool pending = false; /* serial work since the last barrier */
+    for (int c = s->from; c < s->to; c++) {
+        WfBoundCall *k = &b->calls[c];
+        bool alone = k->serial || n == 1;
+        if (alone && thread == 0) {
+            if (k->kind == WF_CALL_KERNEL)
+                run_kernel(s, k, st, 0, 1);
+            else if (k->kind == WF_CALL_LIB)
+                run_lib(s, k, 0, 1);
+            else
+                memcpy(k->pointer[1], k->pointer[0], k->copy_bytes);
+            note(&s->status[0], c);
+        }
+        if (alone) {
+            pending = n > 1;
+        } else {
+            if (pending)
+                wf_team_barrier(s->team);
+            pending = false;
+            if (k->kind == WF_CALL_KERNEL)
+                run_kernel(s, k, st, thread, n);
+            else
+                run_lib(s, k, thread, n);
+            note(&s->status[thread], c);
+            wf_team_barrier(s->team);
+        }
+        if (s->check_finite) {
+            if (thread == 0 && s->bad_call < 0 && !all_finite(s, c, &s->bad_operand))
+                s->bad_call = c;
+            if (n > 1)
+                wf_team_barrier(s->team);
+        }
+    }
+}
+
+static void raise_checks(WfSession *s, WfBinding *b)
+{
+    const WfExeProgram *p = &s->x->program[b->kind];
+    int call = -1, thread = 0;
+    for (int t = 0; t < s->threads; t++)
+        if (s->status[t].word[0] && (call < 0 || s->status[t].word[2] - 1 < call)) {
+            call = (int)s->status[t].word[2] - 1;
+            thread = t;
+        }
+    if (call >= 0) {
+        const WfExeCall *k = &p->calls[call];
+        long id = s->status[thread].word[0] - 1, value = s->status[thread].word[1];
+        const char *place = id >= 0 && id < k->n_checks ? k->checks[id] : k->where;
+        wf_fail_at(s->ctx, WEFT_ERR_DATA, place, "Check labels, token ids and indices of this batch.",
+                   "index %ld is out of range", value);
+    }
+    if (s->bad_call >= 0) {
+        const WfExeCall *k = &p->calls[s->bad_call];
+        wf_fail_at(s->ctx, WEFT_ERR_NUMERIC, k->where ? k->where : k->name, NULL,
+                   "node %s is the first whose result is not finite", k->name);
+    }
+}
+
+void wf_execute(WfSession *s, WfBinding *b, int from, int to)
+{
+    for (int i = 0; i < b->n_patch; i++) {
+        uint8_t *base = s->input[b->patch[i].input];
+        if (!base)
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", s->x->inputs[b->patch[i].input].name);
+        *b->patch[i].slot = base + b->patch[i].offset;
+    }
+    const WfExeProgram *p = &s->x->program[b->kind];
+    for (int c = from; c < to; c++) /* library calls report through the status word of their own operand */
+        for (int i = 0; i < p->calls[c].n; i++)
+            if (p->calls[c].operand[i].buf == -2)
+                b->calls[c].pointer[i] = s->status[0].word;
+    b->values[WF_S_SEED] = (long)s->seed;
+    b->values[WF_S_STEP] = (long)s->steps;
+    s->now = b;
+    s->from = from;
+    s->to = to;
+    s->bad_call = -1;
+    memset(s->status, 0, (size_t)s->threads * sizeof *s->status);
+    wf_team_run(s->team, walk, s);
+    raise_checks(s, b);
+}
+
+static void set_scalars(WfSession *s)
+{
+    const WfExe *x = s->x;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        double v = 0;
+        if (in->role != WF_XIN_SCALAR)
+            continue;
+        int group = in->of ? in->of[0] - '0' : 0;
+        const char *name = strchr(in->name, '.');
+        if (in->of) {
+            group = 0;
+            for (const char *c = in->of; *c >= '0' && *c <= '9'; c++)
+                group = group * 10 + *c - '0';
+        }
+        if (!name || group >= x->n_groups ||
+            !wf_scalar_value(name + 1, &x->groups[group], s->lr * x->groups[group].lr_scale, s->steps + 1, &v))
+            wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step wants the unknown run-time value %s", in->name);
+        s->scalars[i] = (float)v;
+    }
+}
+
+void wf_session_step(WfSession *s)
+{
+    WfBinding *b = wf_bind(s, WF_PROG_STEP);
+    const WfExeProgram *p = &s->x->program[WF_PROG_STEP];
+    set_scalars(s);
+    wf_execute(s, b, 0, p->commit);
+    wf_execute(s, b, p->commit, p->n_calls);
+    s->steps++;
+}
+
+void wf_session_forward(WfSession *s, bool eval)
+{
+    WfProgramKind kind = eval ? WF_PROG_EVAL : WF_PROG_STEP;
+    const WfExeProgram *p = &s->x->program[kind];
+    if (eval && !p->n_outputs)
+        wf_fail(s->ctx, WEFT_ERR_USAGE, "this step was compiled without its evaluation form");
+    WfBinding *b = wf_bind(s, kind);
+    set_scalars(s);
+    wf_execute(s, b, 0, eval ? p->n_calls : p->commit);
+}
