@@ -2,8 +2,8 @@
  *
  *   bench_kernels gemm|attention|conv|rnn [threads] [isa]
  *
- * The best run is reported because other programs may share the machine; compare with the same measure of another
- * library (tools that measure PyTorch print the same columns). */
+ * The best run is reported because other programs may share the machine; compare with the same measure of
+ * another library (tools that measure PyTorch print the same columns). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,7 @@ static WfOperand dense(int rank, const int64_t *shape)
     }
     return o;
 }
-#define DENSE(...)                                                                                                    \
-    dense(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+#define DENSE(...) dense(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
 /* Channels-last strides for [N, C, spatial..]. */
 static WfOperand channels_last(int rank, const int64_t *shape)
@@ -44,8 +43,7 @@ static WfOperand channels_last(int rank, const int64_t *shape)
     o.stride[0] = stride;
     return o;
 }
-#define NHWC(...)                                                                                                     \
-    channels_last(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+#define NHWC(...) channels_last(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 
 static size_t bytes(const WfOperand *o)
 {
@@ -100,15 +98,18 @@ static WfOperand transposed(WfOperand o)
 static void gemm(Bench *b)
 {
     static const int64_t ms[] = {128, 1024, 2048};
-    static const int64_t kn[][2] = {{64, 64},    {784, 512},  {512, 512},  {512, 10},   {256, 768}, {256, 1024},
-                                    {1024, 256}, {256, 4096}, {384, 1152}, {384, 1536}, {1536, 384}};
+    static const int64_t kn[][2] = {{64, 64},    {784, 512},  {512, 512},  {512, 10},
+                                    {256, 768},  {256, 1024}, {1024, 256}, {256, 4096},
+                                    {384, 1152}, {384, 1536}, {1536, 384}};
     for (size_t i = 0; i < WF_LEN(ms); i++) {
         for (size_t j = 0; j < WF_LEN(kn); j++) {
             int64_t m = ms[i], k = kn[j][0], n = kn[j][1];
             double flops = 2e-9 * (double)m * (double)k * (double)n;
             WfLibDesc nn = {.kind = "gemm", .n = 3, .operand = {DENSE(m, k), DENSE(k, n), DENSE(m, n)}};
-            WfLibDesc nt = {.kind = "gemm", .n = 3, .operand = {DENSE(m, k), transposed(DENSE(n, k)), DENSE(m, n)}};
-            WfLibDesc tn = {.kind = "gemm", .n = 3, .operand = {transposed(DENSE(m, n)), DENSE(m, k), DENSE(n, k)}};
+            WfLibDesc nt = {
+                .kind = "gemm", .n = 3, .operand = {DENSE(m, k), transposed(DENSE(n, k)), DENSE(m, n)}};
+            WfLibDesc tn = {
+                .kind = "gemm", .n = 3, .operand = {transposed(DENSE(m, n)), DENSE(m, k), DENSE(n, k)}};
             printf("%d %d %d", (int)m, (int)k, (int)n);
             printf(" %.1f", flops / measure(b, &nn));
             printf(" %.1f", flops / measure(b, &nt));
@@ -118,7 +119,10 @@ static void gemm(Bench *b)
     }
 }
 
-typedef struct { const char *what; Bench *bench; } Job;
+typedef struct {
+    const char *what;
+    Bench *bench;
+} Job;
 
 static void job(void *arg)
 {
@@ -130,7 +134,8 @@ static void job(void *arg)
 
 int main(int argc, char **argv)
 {
-    Bench b = {.ctx = wf_ctx_new(), .threads = argc > 2 ? atoi(argv[2]) : 1, .isa = argc > 3 ? atoi(argv[3]) : 0};
+    Bench b = {
+        .ctx = wf_ctx_new(), .threads = argc > 2 ? atoi(argv[2]) : 1, .isa = argc > 3 ? atoi(argv[3]) : 0};
     Job j = {argc > 1 ? argv[1] : "gemm", &b};
     weft_status status = wf_guard(b.ctx, job, &j);
     if (status)

@@ -1,9 +1,10 @@
 /* Threads: a small team that runs one function on all members and waits for the last.
  *
- * A step runs thousands of short pieces, so waiting spins for a few microseconds before it sleeps in a futex; when
- * another process takes a core the spinning ends soon and the scheduler decides. The caller is member 0. A run is one
- * release store of a new epoch (members wait for the epoch to change) and one counter of members still at work.
- * The waiting sides announce that they sleep, so that a run between spinning members makes no system call. */
+ * A step runs thousands of short pieces, so waiting spins for a few microseconds before it sleeps in a futex;
+ * when another process takes a core the spinning ends soon and the scheduler decides. The caller is member 0.
+ * A run is one release store of a new epoch (members wait for the epoch to change) and one counter of members
+ * still at work. The waiting sides announce that they sleep, so that a run between spinning members makes no
+ * system call. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -20,9 +21,9 @@ enum { SPINS = 4000, LINE = 64 };
 
 /* Each group of fields that one side writes has a cache line of its own. */
 struct WfTeam {
-    _Alignas(LINE) _Atomic uint32_t epoch;      /* changes when there is work */
-    _Atomic uint32_t sleepers;                  /* members asleep on the epoch */
-    _Alignas(LINE) _Atomic uint32_t pending;    /* members still at work */
+    _Alignas(LINE) _Atomic uint32_t epoch;   /* changes when there is work */
+    _Atomic uint32_t sleepers;               /* members asleep on the epoch */
+    _Alignas(LINE) _Atomic uint32_t pending; /* members still at work */
     _Atomic uint32_t caller_sleeps;
     _Alignas(LINE) _Atomic uint32_t arrived;    /* barrier: how many are in it */
     _Alignas(LINE) _Atomic uint32_t generation; /* barrier: how often it opened */
@@ -37,7 +38,10 @@ struct WfTeam {
     struct Member *member;
 };
 
-typedef struct Member { WfTeam *team; int index; } Member;
+typedef struct Member {
+    WfTeam *team;
+    int index;
+} Member;
 
 static void relax(void)
 {
@@ -56,8 +60,8 @@ static void futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Until *word differs from `value`. The sleeper counts itself first and looks again (futex compares in the kernel):
- * whoever changes the word afterwards sees the count and wakes. */
+/* Until *word differs from `value`. The sleeper counts itself first and looks again (futex compares in the
+ * kernel): whoever changes the word afterwards sees the count and wakes. */
 static void wait_change(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sleepers)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -108,7 +112,8 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
     char *block = wf_sys_alloc(sizeof(WfTeam) + LINE + (size_t)n * (sizeof(Member) + sizeof(pthread_t)));
     if (!block)
         wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a team of %d threads", n);
-    /* wf_sys_alloc aligns to 16 only; the team starts at the next line and remembers nothing: see wf_team_free */
+    /* wf_sys_alloc aligns to 16 only; the team starts at the next line and remembers nothing: see
+     * wf_team_free */
     WfTeam *t = (WfTeam *)(((uintptr_t)block + LINE) & ~(uintptr_t)(LINE - 1));
     ((void **)t)[-1] = block;
     t->thread = (pthread_t *)(t + 1);

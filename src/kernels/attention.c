@@ -1,15 +1,17 @@
 /* Attention without the T x T matrix.
  *
- * Forward, a tile is one (batch, head) or a range of its queries. It lays the keys out once as packed transposed
- * blocks of 256 and the values as dense rows, then takes 64 queries at a time through the blocks of keys: scores by the
- * matrix product, running softmax (maximum and sum per query, the output scaled when the maximum grows), output added
- * by a second product. Blocks that causality hides are not visited. lse = max + log(sum) is kept for the backward.
+ * Forward, a tile is one (batch, head) or a range of its queries. It lays the keys out once as packed
+ * transposed blocks of 256 and the values as dense rows, then takes 64 queries at a time through the blocks
+ * of keys: scores by the matrix product, running softmax (maximum and sum per query, the output scaled when
+ * the maximum grows), output added by a second product. Blocks that causality hides are not visited. lse =
+ * max + log(sum) is kept for the backward.
  *
- * Backward, a tile is one (batch, kv head) with all its query heads, so that dk and dv have one writer. For a block of
- * keys and 64 queries: P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)) scale, dQ += dS K,
- * dK += dS^T Q. (FlashAttention-2's formulas, Dao 2023.)
+ * Backward, a tile is one (batch, kv head) with all its query heads, so that dk and dv have one writer. For a
+ * block of keys and 64 queries: P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O))
+ * scale, dQ += dS K, dK += dS^T Q. (FlashAttention-2's formulas, Dao 2023.)
  *
- * A query that sees no key (all -inf) gets output 0, lse -inf and gradients 0, as PyTorch's safe softmax does. */
+ * A query that sees no key (all -inf) gets output 0, lse -inf and gradients 0, as PyTorch's safe softmax
+ * does. */
 #include <math.h>
 #include <string.h>
 
@@ -23,14 +25,14 @@ typedef struct {
     float scale;
     int64_t b, h, hkv, tq, tk, d, dv, dp, dvp; /* dp, dvp: padded to 16 */
     int64_t ranges;                            /* of queries, forward */
-    int64_t s[9][3];                           /* strides over B, H, T of q k v o do dq dk dv, and of the mask */
+    int64_t s[9][3]; /* strides over B, H, T of q k v o do dq dk dv, and of the mask */
     int64_t mask_col;
     int mask, lse, q, k, v, o, grad_o, dq, dk, grad_v; /* operand numbers; mask -1: none */
 } Attention;
 enum { Q, K, V, O, DO, DQ, DK, DV, MASK };
 
-static bool fits(const WfLibDesc *d, int i, const char *name, int64_t b, int64_t h, int64_t t, int64_t e, char *why,
-                 size_t size)
+static bool fits(const WfLibDesc *d, int i, const char *name, int64_t b, int64_t h, int64_t t, int64_t e,
+                 char *why, size_t size)
 {
     if (!wf_want(d, i, name, WF_F32, 4, why, size))
         return false;
@@ -55,7 +57,8 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     int64_t ev = d->operand[2].shape[3];
     int mask = back ? 6 : 3, lse = 5;
     if (hkv < 1 || h % hkv)
-        return wf_refuse(why, size, "%lld query heads do not divide among %lld kv heads", (long long)h, (long long)hkv);
+        return wf_refuse(why, size, "%lld query heads do not divide among %lld kv heads", (long long)h,
+                         (long long)hkv);
     if (e < 1 || ev < 1)
         return wf_refuse(why, size, "the head size is 0");
     if (!fits(d, 0, "q", b, h, tq, e, why, size) || !fits(d, 1, "k", b, hkv, tk, e, why, size) ||
@@ -174,8 +177,8 @@ static void score_block(const Attention *a, int64_t rows, int64_t i0, int64_t k0
                         int64_t q_stride, const float *keys, const float *mask, float *s, float *work)
 {
     int64_t width = a->tk - k0 < BK ? a->tk - k0 : BK;
-    wf_product_columns(a->vec, rows, 0, n, width, a->d, q + i0 * q_stride, q_stride, 1, keys + k0 * a->d, s, BK, false,
-                       work);
+    wf_product_columns(a->vec, rows, 0, n, width, a->d, q + i0 * q_stride, q_stride, 1, keys + k0 * a->d, s,
+                       BK, false, work);
     if (mask)
         mask += i0 * a->s[MASK][2] + k0 * a->mask_col;
     a->vec->scores(rows, n, s, BK, a->scale, mask, a->s[MASK][2], a->mask_col, a->causal, i0 + 1 - k0);
@@ -184,10 +187,12 @@ static void score_block(const Attention *a, int64_t rows, int64_t i0, int64_t k0
 static void forward(const Attention *a, int64_t tile, void *const *operand, float *scratch)
 {
     int64_t range = tile % a->ranges, h = tile / a->ranges % a->h, b = tile / a->ranges / a->h;
-    int64_t hk = h / (a->h / a->hkv), first = a->tq * range / a->ranges, last = a->tq * (range + 1) / a->ranges;
+    int64_t hk = h / (a->h / a->hkv), first = a->tq * range / a->ranges,
+            last = a->tq * (range + 1) / a->ranges;
     const float *q = place(a, operand, 0, Q, b, h), *mask = place(a, operand, a->mask, MASK, b, h);
     float *o = place(a, operand, a->o, O, b, h), *lse = (float *)operand[a->lse] + (b * a->h + h) * a->tq;
-    float *at = scratch, *work = take(&at, WF_BLOCK_SCRATCH), *s = take(&at, BQ * BK), *acc = take(&at, BQ * a->dvp);
+    float *at = scratch, *work = take(&at, WF_BLOCK_SCRATCH), *s = take(&at, BQ * BK),
+          *acc = take(&at, BQ * a->dvp);
     float *max = take(&at, BQ), *sum = take(&at, BQ);
     float *keys = take(&at, wf_up(a->tk, BK) * a->d), *values = take(&at, wf_up(a->tk, BK) * a->dvp);
     pack_keys(a, place(a, operand, 1, K, b, hk), a->s[K][2], a->d, keys);
@@ -203,8 +208,8 @@ static void forward(const Attention *a, int64_t tile, void *const *operand, floa
                 break;
             score_block(a, rows, i0, k0, n, q, a->s[Q][2], keys, mask, s, work);
             a->vec->softmax_step(rows, wf_up(n, 16), s, BK, max, sum, acc, a->dvp, a->dvp);
-            wf_product_in_place(a->vec, rows, a->dvp, n, s, BK, 1, values + k0 * a->dvp, a->dvp, acc, a->dvp, true,
-                                work);
+            wf_product_in_place(a->vec, rows, a->dvp, n, s, BK, 1, values + k0 * a->dvp, a->dvp, acc, a->dvp,
+                                true, work);
         }
         for (int64_t i = 0; i < rows; i++) {
             float by = sum[i] == 0 ? 0 : 1 / sum[i], *to = o + (i0 + i) * a->s[O][2];
@@ -227,16 +232,17 @@ static void back_block(const Attention *a, Back *w, int64_t i0, int64_t rows, in
     const float *grad = w->do_rows + i0 * a->dvp;
     score_block(a, rows, i0, k0, n, w->q_rows, a->dp, w->keys, w->mask, w->p, w->work);
     a->vec->probability(rows, wf_up(n, 16), w->p, BK, w->lse + i0);
-    wf_product_in_place(a->vec, n, a->dvp, rows, w->p, 1, BK, grad, a->dvp, w->dv + k0 * a->dvp, a->dvp, true, w->work);
-    wf_product_columns(a->vec, rows, 0, n, width, a->dv, grad, a->dvp, 1, w->values + k0 * a->dv, w->ds, BK, false,
-                       w->work);
+    wf_product_in_place(a->vec, n, a->dvp, rows, w->p, 1, BK, grad, a->dvp, w->dv + k0 * a->dvp, a->dvp, true,
+                        w->work);
+    wf_product_columns(a->vec, rows, 0, n, width, a->dv, grad, a->dvp, 1, w->values + k0 * a->dv, w->ds, BK,
+                       false, w->work);
     for (int64_t i = 0; n % 16 && i < rows; i++)
         memset(w->ds + i * BK + n, 0, (size_t)(wf_up(n, 16) - n) * sizeof(float));
     a->vec->softmax_back(rows, wf_up(n, 16), w->p, w->ds, BK, w->delta + i0, a->scale);
-    wf_product_in_place(a->vec, rows, a->dp, n, w->ds, BK, 1, w->k_rows + k0 * a->dp, a->dp, w->dq + i0 * a->dp, a->dp,
-                        true, w->work);
-    wf_product_in_place(a->vec, n, a->dp, rows, w->ds, 1, BK, w->q_rows + i0 * a->dp, a->dp, w->dk + k0 * a->dp, a->dp,
-                        true, w->work);
+    wf_product_in_place(a->vec, rows, a->dp, n, w->ds, BK, 1, w->k_rows + k0 * a->dp, a->dp,
+                        w->dq + i0 * a->dp, a->dp, true, w->work);
+    wf_product_in_place(a->vec, n, a->dp, rows, w->ds, 1, BK, w->q_rows + i0 * a->dp, a->dp,
+                        w->dk + k0 * a->dp, a->dp, true, w->work);
 }
 
 static void back_head(const Attention *a, Back *w, int64_t b, int64_t h, void *const *operand)
@@ -288,8 +294,8 @@ static void backward(const Attention *a, int64_t tile, void *const *operand, flo
     store_rows(a->tk, a->dv, w.dv, a->dvp, place(a, operand, a->grad_v, DV, b, hk), a->s[DV][2]);
 }
 
-static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                int thread)
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                void *scratch, int thread)
 {
     const Attention *a = lib->self;
     (void)phase;

@@ -1,5 +1,5 @@
-/* The cells of recurrent layers, included by each ISA level after rows.h: plain loops over the hidden units of one
- * sample, which the compiler turns into vectors, around the row functions. Formulas as in rnn.c. */
+/* The cells of recurrent layers, included by each ISA level after rows.h: plain loops over the hidden units
+ * of one sample, which the compiler turns into vectors, around the row functions. Formulas as in rnn.c. */
 
 #if defined(__clang__)
 #define LOOPS TARGET
@@ -20,11 +20,11 @@ LOOPS static void apply(void (*f)(int64_t, const float *, float *), int64_t n, c
     }
 }
 
-/* One sample's step. x: input side, p = W_hh h', each G*n; bias may be NULL; h, c: state before, then after; saved may
- * be NULL; work holds 5 rows of n rounded up to 16. */
+/* One sample's step. x: input side, p = W_hh h', each G*n; bias may be NULL; h, c: state before, then after;
+ * saved may be NULL; work holds 5 rows of n rounded up to 16. */
 LOOPS static void cell(int mode, int64_t n, const float *restrict x, const float *restrict p,
-                       const float *restrict bias, float *restrict h, float *restrict c, float *restrict saved,
-                       float *restrict work)
+                       const float *restrict bias, float *restrict h, float *restrict c,
+                       float *restrict saved, float *restrict work)
 {
     int64_t np = wf_up(n, 16);
     int gates = wf_rnn_gates(mode);
@@ -68,9 +68,10 @@ LOOPS static void cell(int mode, int64_t n, const float *restrict x, const float
         __builtin_memcpy(saved + 4 * n, c, (size_t)n * sizeof(float));
 }
 
-/* One sample's step back. dh, dc: gradients of the state after the step, replaced by the direct part of the gradient
- * of the state before it (the part through W_hh is added by the caller). y, before: states after and before; c_before:
- * the cell state before. Writes the gate gradients: dx on the input side, dp on the hidden side (GRU's differ). */
+/* One sample's step back. dh, dc: gradients of the state after the step, replaced by the direct part of the
+ * gradient of the state before it (the part through W_hh is added by the caller). y, before: states after and
+ * before; c_before: the cell state before. Writes the gate gradients: dx on the input side, dp on the hidden
+ * side (GRU's differ). */
 LOOPS static void cell_back(int mode, int64_t n, const float *restrict saved, const float *restrict y,
                             const float *restrict before, const float *restrict c_before, float *restrict dh,
                             float *restrict dc, float *restrict dx, float *restrict dp, float *restrict work)

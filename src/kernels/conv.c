@@ -1,13 +1,13 @@
 /* Convolutions through oneDNN, one thread each, on channels-last activations.
  *
- * Forward and backward-data cut the batch into tiles of a few samples; one primitive for the tile, one for the
- * remainder. The weights are first put into the layout that oneDNN asks for, in a phase of their own. The weight
- * gradient sums over samples: the batch is cut into at most four ranges whose results lie in the workspace in oneDNN's
- * layout, are added in a balanced tree, and are then put into the caller's layout.
+ * Forward and backward-data cut the batch into tiles of a few samples; one primitive for the tile, one for
+ * the remainder. The weights are first put into the layout that oneDNN asks for, in a phase of their own. The
+ * weight gradient sums over samples: the batch is cut into at most four ranges whose results lie in the
+ * workspace in oneDNN's layout, are added in a balanced tree, and are then put into the caller's layout.
  *
- * Every thread has its own stream and memory objects; data pointers are set per call, scratch pads are the caller's.
- * Primitives are made with one OpenMP thread, since they fix their partition when made. oneDNN chooses its
- * instruction set once per process: the first convolution decides it. */
+ * Every thread has its own stream and memory objects; data pointers are set per call, scratch pads are the
+ * caller's. Primitives are made with one OpenMP thread, since they fix their partition when made. oneDNN
+ * chooses its instruction set once per process: the first convolution decides it. */
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
@@ -28,23 +28,26 @@ typedef struct {
     int64_t n, c, o, groups, in[3], out[3], kernel[3], dilation[3];
     dnnl_dims_t stride, pad, pad_end;
     int64_t w_stride[5];
-    int64_t per, tiles;                   /* samples of a tile or range, and how many */
+    int64_t per, tiles; /* samples of a tile or range, and how many */
 } Shape;
 
-typedef struct { dnnl_stream_t stream; dnnl_memory_t src[2], weights[2], bias[2], dst[2], pad[2], user, own; } PerThread;
+typedef struct {
+    dnnl_stream_t stream;
+    dnnl_memory_t src[2], weights[2], bias[2], dst[2], pad[2], user, own;
+} PerThread;
 
 typedef struct {
     Shape shape;
     dnnl_engine_t engine;
-    dnnl_primitive_t prim[2], reorder;    /* [1]: the remainder */
+    dnnl_primitive_t prim[2], reorder; /* [1]: the remainder */
     dnnl_memory_desc_t src[2], weights, user, bias, dst[2], pad[2];
     size_t weights_bytes, bias_at, range_bytes;
-    bool same_layout;                     /* the caller's weights are already as oneDNN wants them */
+    bool same_layout; /* the caller's weights are already as oneDNN wants them */
     int threads;
     PerThread *at;
 } Conv;
 
-/* ---- geometry ---------------------------------------------------------------------------------------------------- */
+/* ---- geometry ----------------------------------------------------------------------------------- */
 
 static bool channels_last(const WfOperand *o)
 {
@@ -80,7 +83,8 @@ static void read_shape(const WfLibDesc *d, Shape *s)
         s->stride[i] = d->param[1 + i] ? d->param[1 + i] : 1;
         s->dilation[i] = d->param[4 + i] ? d->param[4 + i] : 1;
         s->pad[i] = d->param[7 + i];
-        s->pad_end[i] = (s->out[i] - 1) * s->stride[i] + (s->kernel[i] - 1) * s->dilation[i] + 1 - s->in[i] - s->pad[i];
+        s->pad_end[i] =
+            (s->out[i] - 1) * s->stride[i] + (s->kernel[i] - 1) * s->dilation[i] + 1 - s->in[i] - s->pad[i];
     }
     for (int i = 0; i < 5; i++)
         s->w_stride[i] = w->stride[i];
@@ -99,7 +103,7 @@ static int64_t remainder_of(const Shape *s)
     return s->n - (s->tiles - 1) * s->per;
 }
 
-/* ---- oneDNN ------------------------------------------------------------------------------------------------------ */
+/* ---- oneDNN ------------------------------------------------------------------------------------- */
 
 static dnnl_format_tag_t activations(const Shape *s)
 {
@@ -148,14 +152,15 @@ static bool describe(const Shape *s, dnnl_engine_t engine, int64_t samples, dnnl
         return false;
     dnnl_status_t st;
     if (s->what == FWD)
-        st = dnnl_dilated_convolution_forward_desc_init(&c, dnnl_forward_training, dnnl_convolution_direct, &src,
-                                                        &weights, b, &dst, s->stride, dilation, s->pad, s->pad_end);
+        st = dnnl_dilated_convolution_forward_desc_init(&c, dnnl_forward_training, dnnl_convolution_direct,
+                                                        &src, &weights, b, &dst, s->stride, dilation, s->pad,
+                                                        s->pad_end);
     else if (s->what == DATA)
-        st = dnnl_dilated_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &src, &weights, &dst,
-                                                              s->stride, dilation, s->pad, s->pad_end);
+        st = dnnl_dilated_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &src, &weights,
+                                                              &dst, s->stride, dilation, s->pad, s->pad_end);
     else
-        st = dnnl_dilated_convolution_backward_weights_desc_init(&c, dnnl_convolution_direct, &src, &weights, b, &dst,
-                                                                 s->stride, dilation, s->pad, s->pad_end);
+        st = dnnl_dilated_convolution_backward_weights_desc_init(
+            &c, dnnl_convolution_direct, &src, &weights, b, &dst, s->stride, dilation, s->pad, s->pad_end);
     if (st || dnnl_primitive_attr_create(&attr))
         return false;
     int threads = omp_get_max_threads();
@@ -222,7 +227,8 @@ static bool check_operands(const WfLibDesc *d, const Shape *s, char *why, size_t
     int rank = s->spatial + 2;
     if (rank < 3 || rank > 5)
         return wf_refuse(why, size, "x has %d dimensions, expected 3 to 5", rank);
-    if (!wf_want(d, s->src, "x", WF_F32, rank, why, size) || !wf_want(d, s->weights, "w", WF_F32, rank, why, size) ||
+    if (!wf_want(d, s->src, "x", WF_F32, rank, why, size) ||
+        !wf_want(d, s->weights, "w", WF_F32, rank, why, size) ||
         !wf_want(d, s->dst, "y", WF_F32, rank, why, size))
         return false;
     if (s->n < 1 || y->shape[0] != s->n)
@@ -247,8 +253,8 @@ static bool check_operands(const WfLibDesc *d, const Shape *s, char *why, size_t
     }
     if (reach + 1 != count)
         return wf_refuse(why, size, "w has gaps: copy it to a dense layout");
-    if (s->has_bias && (!wf_want(d, s->bias, "bias", WF_F32, 1, why, size) || d->operand[s->bias].shape[0] != s->o ||
-                        !wf_dense(&d->operand[s->bias])))
+    if (s->has_bias && (!wf_want(d, s->bias, "bias", WF_F32, 1, why, size) ||
+                        d->operand[s->bias].shape[0] != s->o || !wf_dense(&d->operand[s->bias])))
         return wf_refuse(why, size, "bias is not a dense f32[O]");
     return true;
 }
@@ -281,7 +287,7 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     return ok;
 }
 
-/* ---- making and releasing ---------------------------------------------------------------------------------------- */
+/* ---- making and releasing ----------------------------------------------------------------------- */
 
 static void release(void *p)
 {
@@ -332,7 +338,8 @@ static bool build(Conv *c)
     int n = weight_dims(s, dims, strides);
     ok = ok && !dnnl_memory_desc_init_by_strides(&c->user, n, dims, dnnl_f32, strides) &&
          !dnnl_memory_desc_init_by_tag(&c->bias, 1, (dnnl_dims_t){s->o}, dnnl_f32, dnnl_a);
-    /* Both shapes must agree on the weights' layout; a remainder that wants another one is made again to match. */
+    /* Both shapes must agree on the weights' layout; a remainder that wants another one is made again to
+     * match. */
     if (ok && pd[1] && !dnnl_memory_desc_equal(&c->weights, weights_of(s, pd[1])))
         ok = false;
     c->same_layout = ok && dnnl_memory_desc_equal(&c->weights, &c->user);
@@ -363,7 +370,7 @@ static bool build_thread(Conv *c, PerThread *t)
     return ok;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------ */
 
 static void set(dnnl_memory_t m, const void *p)
 {
@@ -379,7 +386,8 @@ static void move_weights(const Conv *c, PerThread *t, void *user, void *own)
     dnnl_primitive_execute(c->reorder, t->stream, 2, args);
 }
 
-static void convolve(const Conv *c, int64_t tile, void *const *operand, char *workspace, char *scratch, PerThread *t)
+static void convolve(const Conv *c, int64_t tile, void *const *operand, char *workspace, char *scratch,
+                     PerThread *t)
 {
     const Shape *s = &c->shape;
     int i = tile + 1 == s->tiles && c->prim[1] ? 1 : 0;
@@ -417,8 +425,8 @@ static void combine(const Conv *c, int64_t tile, char *workspace)
         }
 }
 
-static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                int thread)
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                void *scratch, int thread)
 {
     const Conv *c = lib->self;
     const Shape *s = &c->shape;

@@ -1,25 +1,28 @@
 /* Matrix products, packed.
  *
- * K is cut into equal blocks of at most 256. For each block a tile packs its part of B into column panels that stay in
- * the second-level cache, then takes A a few rows at a time: packs them, and runs the register tile along the panels.
- * Any transposition is absorbed by packing. An element of D is the sum over the blocks, in order, of chains of fused
- * multiply-adds within a block: a function of K alone, so cuts of M and N never change bits.
+ * K is cut into equal blocks of at most 256. For each block a tile packs its part of B into column panels
+ * that stay in the second-level cache, then takes A a few rows at a time: packs them, and runs the register
+ * tile along the panels. Any transposition is absorbed by packing. An element of D is the sum over the
+ * blocks, in order, of chains of fused multiply-adds within a block: a function of K alone, so cuts of M and
+ * N never change bits.
  *
- * Tiles: M and N are halved, the longer side first, until a tile is small enough to balance eight threads, but not
- * so small that packing shows. When M x N is too small for that and K is long (gradients of narrow layers), K is split
- * into ranges whose partial results lie in the workspace and are added in a balanced tree by a second phase. */
+ * Tiles: M and N are halved, the longer side first, until a tile is small enough to balance eight threads,
+ * but not so small that packing shows. When M x N is too small for that and K is long (gradients of narrow
+ * layers), K is split into ranges whose partial results lie in the workspace and are added in a balanced tree
+ * by a second phase. */
 #include <string.h>
 
 #include "kernels/private.h"
 
-/* ---- blocks, shared with attention and rnn ----------------------------------------------------------------------- */
+/* ---- blocks, shared with attention and rnn ------------------------------------------------------ */
 
 enum { PACKED = 1 << 18 }; /* floats of packed B at a time: 1 MB, half of a large second-level cache */
 
 /* K blocks that are packed together for n columns. */
 static int64_t together(int64_t n, int64_t k)
 {
-    int64_t kc = (k + wf_k_blocks(k) - 1) / (k ? wf_k_blocks(k) : 1), many = PACKED / (wf_up(n, WF_NR) * (kc ? kc : 1));
+    int64_t kc = (k + wf_k_blocks(k) - 1) / (k ? wf_k_blocks(k) : 1),
+            many = PACKED / (wf_up(n, WF_NR) * (kc ? kc : 1));
     return many < 1 ? 1 : many < wf_k_blocks(k) ? many : wf_k_blocks(k);
 }
 
@@ -77,8 +80,8 @@ void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t 
 }
 
 void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,
-                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc, bool add,
-                        float *scratch)
+                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc,
+                        bool add, float *scratch)
 {
     int64_t blocks = wf_k_blocks(k), many = together(n, k);
     WfBlock g = {column, m, n, k, blocks, 0, 0, am, ak, wf_up(width, WF_NR), 0, ldc, a, NULL, c, add};
@@ -92,14 +95,15 @@ void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, 
         memset(c + i * ldc, 0, (size_t)n * sizeof(float));
 }
 
-void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
-                       const float *packed, float *c, int64_t ldc, bool add, float *scratch)
+void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am,
+                       int64_t ak, const float *packed, float *c, int64_t ldc, bool add, float *scratch)
 {
     wf_product_columns(vec, m, 0, n, n, k, a, am, ak, packed, c, ldc, add, scratch);
 }
 
-void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
-                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *scratch)
+void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am,
+                         int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add,
+                         float *scratch)
 {
     int64_t blocks = wf_k_blocks(k);
     WfBlock g = {0, m, n, k, blocks, 0, blocks, am, ak, n, ldb, ldc, a, b, c, add};
@@ -107,16 +111,16 @@ void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, cons
         vec->block(&g, scratch);
 }
 
-/* ---- the call --------------------------------------------------------------------------------------------------- */
+/* ---- the call ----------------------------------------------------------------------------------- */
 
 typedef struct {
     const WfVec *vec;
-    bool f64, add, shared;            /* shared: B is packed whole by a phase of its own */
-    int bias, out;                    /* operand numbers; bias 0: none */
+    bool f64, add, shared; /* shared: B is packed whole by a phase of its own */
+    int bias, out;         /* operand numbers; bias 0: none */
     int n_batch;
     int64_t batch[4], a_batch[4], b_batch[4], d_batch[4], n_batches;
     int64_t m, n, k, am, ak, bk, bn, dm, bias_stride;
-    int64_t m_tiles, n_tiles, k_splits, group;   /* group: batch entries of one tile, when they are small */
+    int64_t m_tiles, n_tiles, k_splits, group; /* group: batch entries of one tile, when they are small */
 } Gemm;
 
 /* Batch dims over which A and D advance evenly and B stays are rows. */
@@ -146,7 +150,8 @@ static void cut(Gemm *g)
     const double small = 3e6, target = 24e6;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
     bool may_share = !g->f64 && g->n_batches == 1 && g->k < SHARED_DEPTH && g->k * g->n <= SHARED_MAX;
-    int64_t least = may_share ? 64 : 256; /* rows and columns from which on a tile is not halved for balance only */
+    int64_t least =
+        may_share ? 64 : 256; /* rows and columns from which on a tile is not halved for balance only */
     for (;;) {
         double each = flops / (double)(g->m_tiles * g->n_tiles);
         int64_t rows = g->m / g->m_tiles, cols = g->n / g->n_tiles;
@@ -237,12 +242,15 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
         b->shape[rank - 1] != o->shape[rank - 1])
         return wf_refuse(why, size, "the shapes of A, B and D do not fit");
     for (int i = 0; i < rank - 2; i++)
-        if ((a->shape[i] != o->shape[i] && a->shape[i] != 1) || (b->shape[i] != o->shape[i] && b->shape[i] != 1))
+        if ((a->shape[i] != o->shape[i] && a->shape[i] != 1) ||
+            (b->shape[i] != o->shape[i] && b->shape[i] != 1))
             return wf_refuse(why, size, "batch dimension %d of A, B and D does not fit", i);
     for (int i = 0; i < 2; i++) {
         const WfOperand *x = &d->operand[i];
-        if (x->stride[rank - 1] != 1 && x->stride[rank - 2] != 1 && x->shape[rank - 1] != 1 && x->shape[rank - 2] != 1)
-            return wf_refuse(why, size, "neither of the last two strides of %s is 1: copy it to a dense layout",
+        if (x->stride[rank - 1] != 1 && x->stride[rank - 2] != 1 && x->shape[rank - 1] != 1 &&
+            x->shape[rank - 2] != 1)
+            return wf_refuse(why, size,
+                             "neither of the last two strides of %s is 1: copy it to a dense layout",
                              i ? "B" : "A");
     }
     if (o->shape[rank - 1] > 1 && o->stride[rank - 1] != 1)
@@ -269,7 +277,8 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
         return;
     int64_t floats = g.k_splits > 1 ? g.k_splits * g.m * g.n : g.shared ? wf_prepack_size(g.k, g.n) : 0;
     *workspace = (size_t)floats * sizeof(float);
-    *scratch = (size_t)(g.shared ? WF_BLOCK_SCRATCH : wf_product_scratch(tile_columns(&g), g.k)) * sizeof(float);
+    *scratch =
+        (size_t)(g.shared ? WF_BLOCK_SCRATCH : wf_product_scratch(tile_columns(&g), g.k)) * sizeof(float);
 }
 
 static void product_f64(const Gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const double *a,
@@ -308,8 +317,8 @@ static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int6
     int64_t j0 = tile_rows(g->n, g->n_tiles, WF_NR, ni), j1 = tile_rows(g->n, g->n_tiles, WF_NR, ni + 1);
     const void *bias = g->bias ? operand[g->bias] : NULL;
     if (g->f64) {
-        product_f64(g, i0, i1, j0, j1, (const double *)operand[0] + a_at, (const double *)operand[1] + b_at, bias,
-                    (double *)operand[g->out] + d_at);
+        product_f64(g, i0, i1, j0, j1, (const double *)operand[0] + a_at, (const double *)operand[1] + b_at,
+                    bias, (double *)operand[g->out] + d_at);
         return;
     }
     int64_t k0 = g->k * ki / g->k_splits, k1 = g->k * (ki + 1) / g->k_splits;
@@ -317,8 +326,8 @@ static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int6
     const float *b = (const float *)operand[1] + b_at + j0 * g->bn + k0 * g->bk;
     if (g->k_splits > 1) {
         float *part = workspace + ki * g->m * g->n;
-        wf_product(g->vec, i1 - i0, j1 - j0, k1 - k0, a, g->am, g->ak, b, g->bk, g->bn, part + i0 * g->n + j0, g->n,
-                   false, scratch);
+        wf_product(g->vec, i1 - i0, j1 - j0, k1 - k0, a, g->am, g->ak, b, g->bk, g->bn, part + i0 * g->n + j0,
+                   g->n, false, scratch);
         return;
     }
     float *c = (float *)operand[g->out] + d_at + i0 * g->dm + j0;
@@ -326,8 +335,8 @@ static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int6
         bias_rows(g, i1 - i0, j1 - j0, (const float *)bias + j0 * g->bias_stride, c);
     bool add = g->add || bias;
     if (g->shared)
-        wf_product_columns(g->vec, i1 - i0, j0, j1 - j0, g->n, g->k, a, g->am, g->ak, workspace, c, g->dm, add,
-                           scratch);
+        wf_product_columns(g->vec, i1 - i0, j0, j1 - j0, g->n, g->k, a, g->am, g->ak, workspace, c, g->dm,
+                           add, scratch);
     else
         wf_product(g->vec, i1 - i0, j1 - j0, g->k, a, g->am, g->ak, b, g->bk, g->bn, c, g->dm, add, scratch);
 }
@@ -365,8 +374,8 @@ static void combine(const Gemm *g, int64_t tile, int64_t tiles, void *const *ope
     }
 }
 
-static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                int thread)
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                void *scratch, int thread)
 {
     const Gemm *g = lib->self;
     (void)thread;

@@ -1,15 +1,13 @@
-/* The vector code of the kernels, included once per ISA level with
- *   VL      floats in a vector (8 or 16)
- *   MR      rows of the largest register tile (its width is two vectors)
- *   TARGET  the function attribute that allows the instructions
- *   NAME(x) the name of this level's x
- * Only GCC's vector extensions are used, so that gcc and clang both compile it and no intrinsics header is needed.
+/* The vector code of the kernels, included once per ISA level with VL, the floats in a vector (8 or 16); MR,
+ * the rows of the largest register tile (its width is two vectors); TARGET, the function attribute that
+ * allows the instructions; NAME(x), the name of this level's x. Only GCC's vector extensions are used, so
+ * that gcc and clang both compile it and no intrinsics header is needed.
  *
- * The register tile: MR x 2 accumulators are named variables, not an array, so that they stay in registers whatever
- * the optimiser thinks of unrolling; rows above R are dead code in the instance for R rows. A tile of an output block
- * has any number of rows from 1 to MR, which lets gemm cut M evenly instead of leaving a thin last tile. Every
- * element is one chain of fused multiply-adds over k from zero, whatever tile it falls in: its bits do not depend on
- * the tile shape, nor on the vector length. */
+ * The register tile: MR x 2 accumulators are named variables, not an array, so that they stay in registers
+ * whatever the optimiser thinks of unrolling; rows above R are dead code in the instance for R rows. A tile
+ * of an output block has any number of rows from 1 to MR, which lets gemm cut M evenly instead of leaving a
+ * thin last tile. Every element is one chain of fused multiply-adds over k from zero, whatever tile it falls
+ * in: its bits do not depend on the tile shape, nor on the vector length. */
 #include "kernels/private.h"
 
 #if defined(__clang__)
@@ -22,11 +20,11 @@
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
 typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
-#define LOAD(p) ((vf) * (const vfu *)(p))
+#define LOAD(p)     ((vf) * (const vfu *)(p))
 #define STORE(p, v) (*(vfu *)(p) = (v))
-#define INLINE static inline __attribute__((always_inline)) TARGET
+#define INLINE      static inline __attribute__((always_inline)) TARGET
 
-/* ---- gemm ------------------------------------------------------------------------------------------------------- */
+/* ---- gemm --------------------------------------------------------------------------------------- */
 
 #define ROWS_3(X) X(0) X(1) X(2) X(3) X(4) X(5)
 #if MR > 6
@@ -35,28 +33,29 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define ROWS(X) ROWS_3(X)
 #endif
 
-/* How the register tile finds element (i, p) of a: columns, packed or in place, at a[p*ld + i]; packed rows at
- * a[i*WF_ROW + p]; rows in place at a[i*ld + p] (three rows share a pointer: an address can scale an index by 2). */
+/* How the register tile finds element (i, p) of a: columns, packed or in place, at a[p*ld + i]; packed rows
+ * at a[i*WF_ROW + p]; rows in place at a[i*ld + p] (three rows share a pointer: an address can scale an index
+ * by 2). */
 enum { COLUMNS, PACKED_ROWS, ROWS_IN_PLACE };
 
 /* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
-INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld, const float *b,
-                 int64_t ldb, float *c, int64_t ldc, bool add)
+INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld,
+                 const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
 #define DECLARE(i) vf x##i = {0}, y##i = {0};
-#define STEP(i)                                                                                                       \
-    if (R > i) {                                                                                                      \
-        float s = layout == COLUMNS ? a[i] : layout == PACKED_ROWS ? a[i * WF_ROW] : at[i / 3][i % 3 * ld];           \
-        x##i += b0 * s;                                                                                               \
-        if (V > 1)                                                                                                    \
-            y##i += b1 * s;                                                                                           \
+#define STEP(i)                                                                                             \
+    if (R > i) {                                                                                            \
+        float s = layout == COLUMNS ? a[i] : layout == PACKED_ROWS ? a[i * WF_ROW] : at[i / 3][i % 3 * ld]; \
+        x##i += b0 * s;                                                                                     \
+        if (V > 1)                                                                                          \
+            y##i += b1 * s;                                                                                 \
     }
-#define FINISH(i)                                                                                                     \
-    if (R > i) {                                                                                                      \
-        float *ci = c + i * ldc;                                                                                      \
-        STORE(ci, add ? LOAD(ci) + x##i : x##i);                                                                      \
-        if (V > 1)                                                                                                    \
-            STORE(ci + VL, add ? LOAD(ci + VL) + y##i : y##i);                                                        \
+#define FINISH(i)                                              \
+    if (R > i) {                                               \
+        float *ci = c + i * ldc;                               \
+        STORE(ci, add ? LOAD(ci) + x##i : x##i);               \
+        if (V > 1)                                             \
+            STORE(ci + VL, add ? LOAD(ci + VL) + y##i : y##i); \
     }
     const float *at[5] = {a, a + 3 * ld, a + 6 * ld, a + 9 * ld, a + 12 * ld};
     ROWS(DECLARE)
@@ -81,18 +80,18 @@ INLINE void tile(const int R, const int V, const int layout, int64_t k, const fl
 typedef void TileFn(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, float *c, int64_t ldc,
                     bool add);
 
-#define TILE(name, i, v, layout)                                                                                      \
-    TARGET static void name##_##i(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, float *c,       \
-                                  int64_t ldc, bool add)                                                              \
-    {                                                                                                                 \
-        tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                                        \
+#define TILE(name, i, v, layout)                                                                      \
+    TARGET static void name##_##i(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, \
+                                  float *c, int64_t ldc, bool add)                                    \
+    {                                                                                                 \
+        tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                        \
     }
-#define TILE_FNS(i)                                                                                                   \
-    TILE(c1, i, 1, COLUMNS)                                                                                           \
-    TILE(c2, i, 2, COLUMNS)                                                                                           \
-    TILE(r1, i, 1, PACKED_ROWS)                                                                                       \
-    TILE(r2, i, 2, PACKED_ROWS)                                                                                       \
-    TILE(p1, i, 1, ROWS_IN_PLACE)                                                                                     \
+#define TILE_FNS(i)               \
+    TILE(c1, i, 1, COLUMNS)       \
+    TILE(c2, i, 2, COLUMNS)       \
+    TILE(r1, i, 1, PACKED_ROWS)   \
+    TILE(r2, i, 2, PACKED_ROWS)   \
+    TILE(p1, i, 1, ROWS_IN_PLACE) \
     TILE(p2, i, 2, ROWS_IN_PLACE)
 ROWS(TILE_FNS)
 
@@ -102,12 +101,13 @@ ROWS(TILE_FNS)
 #define R2(i) r2_##i,
 #define P1(i) p1_##i,
 #define P2(i) p2_##i,
-static TileFn *const tiles[3][2][MR] = {{{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}, {{ROWS(P1)}, {ROWS(P2)}}};
+static TileFn *const tiles[3][2][MR] = {
+    {{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}, {{ROWS(P1)}, {ROWS(P2)}}};
 
-/* One row panel against all column panels of a block of b: packed (ldb 0), or in place (n is a multiple of VL).
- * `edge` holds MR x 2*VL floats. */
-TARGET static void panel(int rows, int layout, int64_t n, int64_t k, const float *a, int64_t ld, const float *b,
-                         int64_t ldb, float *c, int64_t ldc, bool add, float *edge)
+/* One row panel against all column panels of a block of b: packed (ldb 0), or in place (n is a multiple of
+ * VL). `edge` holds MR x 2*VL floats. */
+TARGET static void panel(int rows, int layout, int64_t n, int64_t k, const float *a, int64_t ld,
+                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *edge)
 {
     for (int64_t j = 0; j < n; j += 2 * VL, b += ldb ? 2 * VL : k * 2 * VL) {
         int cols = n - j < 2 * VL ? (int)(n - j) : 2 * VL;
@@ -120,7 +120,7 @@ TARGET static void panel(int rows, int layout, int64_t n, int64_t k, const float
         fn(k, a, ld, b, step, edge, 2 * VL, false);
         for (int i = 0; i < rows; i++)
             for (int q = 0; q < cols; q++)
-                c[i * ldc + j + q] = edge[i * 2 * VL + q] + (add ? c[i * ldc + j + q] : 0);
+                c[i * ldc + j + q] = add ? c[i * ldc + j + q] + edge[i * 2 * VL + q] : edge[i * 2 * VL + q];
     }
 }
 
@@ -132,23 +132,24 @@ INLINE void pack_rows(int64_t k, int cols, int w, const float *b, int64_t ld, fl
             out[j] = j < cols ? b[j] : 0;
 }
 
-/* Swaps element j of the upper row with element j - s of the lower, for the j that have bit s set: one of the log2(VL)
- * steps of a transposition in registers. */
+/* Swaps element j of the upper row with element j - s of the lower, for the j that have bit s set: one of the
+ * log2(VL) steps of a transposition in registers. */
 #if VL == 16
 #define LO(j, s) ((j) & (s) ? 16 + (j) - (s) : (j))
 #define HI(j, s) ((j) & (s) ? 16 + (j) : (j) + (s))
-#define ALL(F, s) F(0, s), F(1, s), F(2, s), F(3, s), F(4, s), F(5, s), F(6, s), F(7, s), F(8, s), F(9, s),           \
-        F(10, s), F(11, s), F(12, s), F(13, s), F(14, s), F(15, s)
+#define ALL(F, s)                                                                                       \
+    F(0, s), F(1, s), F(2, s), F(3, s), F(4, s), F(5, s), F(6, s), F(7, s), F(8, s), F(9, s), F(10, s), \
+        F(11, s), F(12, s), F(13, s), F(14, s), F(15, s)
 #else
-#define LO(j, s) ((j) & (s) ? 8 + (j) - (s) : (j))
-#define HI(j, s) ((j) & (s) ? 8 + (j) : (j) + (s))
+#define LO(j, s)  ((j) & (s) ? 8 + (j) - (s) : (j))
+#define HI(j, s)  ((j) & (s) ? 8 + (j) : (j) + (s))
 #define ALL(F, s) F(0, s), F(1, s), F(2, s), F(3, s), F(4, s), F(5, s), F(6, s), F(7, s)
 #endif
-#define SWAP(i, j, s)                                                                                                 \
-    do {                                                                                                              \
-        vf lo = __builtin_shufflevector(r##i, r##j, ALL(LO, s));                                                      \
-        r##j = __builtin_shufflevector(r##i, r##j, ALL(HI, s));                                                       \
-        r##i = lo;                                                                                                    \
+#define SWAP(i, j, s)                                            \
+    do {                                                         \
+        vf lo = __builtin_shufflevector(r##i, r##j, ALL(LO, s)); \
+        r##j = __builtin_shufflevector(r##i, r##j, ALL(HI, s));  \
+        r##i = lo;                                               \
     } while (0)
 
 /* out[p*w + j] = b[j*ld + p] for p, j < VL. */
@@ -163,15 +164,39 @@ INLINE void transpose(const float *b, int64_t ld, float *out, int w)
 #define GET(i) vf r##i = LOAD(b + i * ld);
 #define PUT(i) STORE(out + i * w, r##i);
     EACH(GET)
-    SWAP(0, 1, 1); SWAP(2, 3, 1); SWAP(4, 5, 1); SWAP(6, 7, 1);
-    SWAP(0, 2, 2); SWAP(1, 3, 2); SWAP(4, 6, 2); SWAP(5, 7, 2);
-    SWAP(0, 4, 4); SWAP(1, 5, 4); SWAP(2, 6, 4); SWAP(3, 7, 4);
+    SWAP(0, 1, 1);
+    SWAP(2, 3, 1);
+    SWAP(4, 5, 1);
+    SWAP(6, 7, 1);
+    SWAP(0, 2, 2);
+    SWAP(1, 3, 2);
+    SWAP(4, 6, 2);
+    SWAP(5, 7, 2);
+    SWAP(0, 4, 4);
+    SWAP(1, 5, 4);
+    SWAP(2, 6, 4);
+    SWAP(3, 7, 4);
 #if VL == 16
-    SWAP(8, 9, 1); SWAP(10, 11, 1); SWAP(12, 13, 1); SWAP(14, 15, 1);
-    SWAP(8, 10, 2); SWAP(9, 11, 2); SWAP(12, 14, 2); SWAP(13, 15, 2);
-    SWAP(8, 12, 4); SWAP(9, 13, 4); SWAP(10, 14, 4); SWAP(11, 15, 4);
-    SWAP(0, 8, 8); SWAP(1, 9, 8); SWAP(2, 10, 8); SWAP(3, 11, 8);
-    SWAP(4, 12, 8); SWAP(5, 13, 8); SWAP(6, 14, 8); SWAP(7, 15, 8);
+    SWAP(8, 9, 1);
+    SWAP(10, 11, 1);
+    SWAP(12, 13, 1);
+    SWAP(14, 15, 1);
+    SWAP(8, 10, 2);
+    SWAP(9, 11, 2);
+    SWAP(12, 14, 2);
+    SWAP(13, 15, 2);
+    SWAP(8, 12, 4);
+    SWAP(9, 13, 4);
+    SWAP(10, 14, 4);
+    SWAP(11, 15, 4);
+    SWAP(0, 8, 8);
+    SWAP(1, 9, 8);
+    SWAP(2, 10, 8);
+    SWAP(3, 11, 8);
+    SWAP(4, 12, 8);
+    SWAP(5, 13, 8);
+    SWAP(6, 14, 8);
+    SWAP(7, 15, 8);
 #endif
     EACH(PUT)
 #undef GET
@@ -201,8 +226,9 @@ INLINE void pack_columns(int64_t k, int cols, int w, const float *b, int64_t ld,
 TARGET static void pack_b(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out)
 {
     int64_t j = 0;
-    /* Whole panels several at a time: a row that is read in one go streams, one that is cut at 32 columns does not. */
-    for (; bn == 1 && j + 2 * VL <= n; ) {
+    /* Whole panels several at a time: a row that is read in one go streams, one that is cut at 32 columns
+     * does not. */
+    for (; bn == 1 && j + 2 * VL <= n;) {
         int64_t many = (n - j) / (2 * VL) < 8 ? (n - j) / (2 * VL) : 8;
         for (int64_t p = 0; p < k; p++) {
             const float *row = b + j + p * bk;
@@ -285,7 +311,8 @@ TARGET static void block_rows(const WfBlock *g, float *scratch)
     }
 }
 
-/* Columns in memory order: a few panels are packed together, so that what is read is long enough to stream. */
+/* Columns in memory order: a few panels are packed together, so that what is read is long enough to
+ * stream. */
 TARGET static void block_columns(const WfBlock *g, float *scratch)
 {
     enum { GROUP = 8, STRIDE = WF_KC * WF_COL + 16 };
@@ -307,8 +334,9 @@ TARGET static void block_columns(const WfBlock *g, float *scratch)
                 }
             }
             for (int64_t q = 0; q < n; q++)
-                panel((int)(at[q + 1] - at[q]), COLUMNS, g->n, k, in_place ? first + at[q] : scratch + q * STRIDE,
-                      in_place ? g->ak : WF_COL, b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + at[q] * g->ldc, g->ldc,
+                panel((int)(at[q + 1] - at[q]), COLUMNS, g->n, k,
+                      in_place ? first + at[q] : scratch + q * STRIDE, in_place ? g->ak : WF_COL,
+                      b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + at[q] * g->ldc, g->ldc,
                       g->add || s > g->first, edge);
             b += k * (g->ldb ? g->ldb : g->b_width);
         }
@@ -322,3 +350,7 @@ TARGET static void block(const WfBlock *g, float *scratch)
     else
         block_rows(g, scratch);
 }
+
+#include "kernels/rows.h"
+
+#include "kernels/cells.h"

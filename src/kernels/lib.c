@@ -1,13 +1,18 @@
-/* The one interface of all library calls: finds the kind, checks, creates, and the pieces that kinds share. */
+/* The one interface of all library calls: finds the kind, checks, creates, and the pieces that kinds share.
+ */
 #include <omp.h>
 #include <string.h>
 
 #include "kernels/private.h"
 
 static const WfKind *const kinds[] = {
-    &wf_kind_gemm, &wf_kind_attention_fwd, &wf_kind_attention_bwd, &wf_kind_conv_fwd, &wf_kind_conv_bwd_data,
-    &wf_kind_conv_bwd_weight, &wf_kind_rnn_fwd, &wf_kind_rnn_bwd, &wf_kind_sort,
-    &wf_kind_cumsum, &wf_kind_cumprod, &wf_kind_scatter, &wf_kind_scatter_full, NULL,
+    &wf_kind_gemm,          &wf_kind_attention_fwd,
+    &wf_kind_attention_bwd, &wf_kind_conv_fwd,
+    &wf_kind_conv_bwd_data, &wf_kind_conv_bwd_weight,
+    &wf_kind_rnn_fwd,       &wf_kind_rnn_bwd,
+    &wf_kind_sort,          &wf_kind_cumsum,
+    &wf_kind_cumprod,       &wf_kind_scatter,
+    &wf_kind_scatter_full,  NULL,
 };
 
 static const WfKind *find(const char *name)
@@ -60,8 +65,8 @@ WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int thre
     if (!wf_lib_accepts(desc, why, sizeof why))
         wf_fail(ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", desc->kind, why);
     if (desc->param[WF_LIB_ISA] > wf_isa_level())
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "%s was planned for x86-64-v%d, which this machine is not", desc->kind,
-                (int)desc->param[WF_LIB_ISA]);
+        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "%s was planned for x86-64-v%d, which this machine is not",
+                desc->kind, (int)desc->param[WF_LIB_ISA]);
     WfLib *lib = WF_NEW(arena, WfLib);
     lib->kind = find(desc->kind)->name;
     find(desc->kind)->create(ctx, arena, desc, threads, lib);
@@ -92,8 +97,8 @@ static void team_member(void *arg, int thread, int n)
             int64_t tile = __atomic_fetch_add(&r->next[phase], 1, __ATOMIC_RELAXED);
             if (tile >= r->lib->tiles[phase])
                 break;
-            wf_lib_run(r->lib, phase, tile, r->operand, r->workspace, r->scratch + r->scratch_each * (size_t)thread,
-                       thread);
+            wf_lib_run(r->lib, phase, tile, r->operand, r->workspace,
+                       r->scratch + r->scratch_each * (size_t)thread, thread);
         }
         if (n > 1 && phase + 1 < r->lib->n_phases)
             wf_team_barrier(r->team);
@@ -160,7 +165,8 @@ bool wf_want(const WfLibDesc *d, int i, const char *name, WfDtype dtype, int ran
         return wf_refuse(why, size, "operand %d (%s) is missing", i, name);
     const WfOperand *o = &d->operand[i];
     if (o->dtype != dtype)
-        return wf_refuse(why, size, "%s is %s, expected %s", name, wf_dtype_name(o->dtype), wf_dtype_name(dtype));
+        return wf_refuse(why, size, "%s is %s, expected %s", name, wf_dtype_name(o->dtype),
+                         wf_dtype_name(dtype));
     if (o->rank != rank)
         return wf_refuse(why, size, "%s has %d dimensions, expected %d", name, o->rank, rank);
     return true;

@@ -1,17 +1,18 @@
-/* Shared inside the room: the vector code of each ISA level, the table of kinds, blocks of matrix products. */
+/* Shared inside the room: the vector code of each ISA level, the table of kinds, blocks of matrix products.
+ */
 #ifndef WF_KERNELS_PRIVATE_H
 #define WF_KERNELS_PRIVATE_H
 
 #include "kernels/kernels.h"
 
-/* Packed panels of the left matrix: rows WF_ROW apart (a multiple of the line, not of a page: rows of a panel must not
- * share cache sets), or columns WF_COL apart. */
+/* Packed panels of the left matrix: rows WF_ROW apart (a multiple of the line, not of a page: rows of a panel
+ * must not share cache sets), or columns WF_COL apart. */
 enum { WF_KC = 256, WF_ROW = WF_KC + 16, WF_COL = 16, WF_PANELS = 8 * (WF_KC * WF_COL + 16), WF_NR = 32 };
 /* Floats of scratch that `block` needs: packed panels and the edge tile. */
 enum { WF_BLOCK_SCRATCH = WF_PANELS + 14 * 32 };
 
-/* c[m, n] = (+=) a b over the K blocks first .. last - 1 of `blocks` equal ones; b holds those blocks packed one after
- * the other, each b_width (a multiple of WF_NR) wide, of which the n columns from `column` on are
+/* c[m, n] = (+=) a b over the K blocks first .. last - 1 of `blocks` equal ones; b holds those blocks packed
+ * one after the other, each b_width (a multiple of WF_NR) wide, of which the n columns from `column` on are
  * meant; with ldb set, b is not packed: rows ldb apart, n a multiple of 16. */
 typedef struct {
     int64_t column, m, n, k, blocks, first, last, am, ak, b_width, ldb, ldc;
@@ -26,10 +27,10 @@ typedef struct {
     void (*pack_b)(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
     void (*block)(const WfBlock *g, float *scratch);
     /* Rows, see rows.h; n counts floats and is a multiple of 16 except in `scores`, which pads. */
-    void (*scores)(int64_t rows, int64_t n, float *s, int64_t ld, float scale, const float *mask, int64_t mask_row,
-                   int64_t mask_col, bool causal, int64_t first_limit);
-    void (*softmax_step)(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum, float *o, int64_t ldo,
-                         int64_t width);
+    void (*scores)(int64_t rows, int64_t n, float *s, int64_t ld, float scale, const float *mask,
+                   int64_t mask_row, int64_t mask_col, bool causal, int64_t first_limit);
+    void (*softmax_step)(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum, float *o,
+                         int64_t ldo, int64_t width);
     void (*probability)(int64_t rows, int64_t n, float *s, int64_t ld, const float *lse);
     void (*softmax_back)(int64_t rows, int64_t n, const float *p, float *d, int64_t ld, const float *delta,
                          float scale);
@@ -46,28 +47,38 @@ extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);
 
 /* K is cut into equal blocks of at most WF_KC, as a function of K only. */
-static inline int64_t wf_k_blocks(int64_t k) { return (k + WF_KC - 1) / WF_KC; }
-static inline int64_t wf_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static inline int64_t wf_k_blocks(int64_t k)
+{
+    return (k + WF_KC - 1) / WF_KC;
+}
+static inline int64_t wf_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
 
-/* c[m, n] = (+=) a b with strides; b is packed block by block into scratch of wf_product_scratch(n, k) floats. */
+/* c[m, n] = (+=) a b with strides; b is packed block by block into scratch of wf_product_scratch(n, k)
+ * floats. */
 void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                 const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch);
 int64_t wf_product_scratch(int64_t n, int64_t k);
-/* The same with b packed ahead by wf_prepack into wf_prepack_size(k, n) floats; scratch of WF_BLOCK_SCRATCH floats. */
+/* The same with b packed ahead by wf_prepack into wf_prepack_size(k, n) floats; scratch of WF_BLOCK_SCRATCH
+ * floats. */
 void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
 int64_t wf_prepack_size(int64_t k, int64_t n);
-void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
-                       const float *packed, float *c, int64_t ldc, bool add, float *scratch);
+void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am,
+                       int64_t ak, const float *packed, float *c, int64_t ldc, bool add, float *scratch);
 /* The n columns from `column` (a multiple of WF_NR) on of a b that was packed with `width` columns. */
 void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,
-                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc, bool add,
-                        float *scratch);
+                        const float *a, int64_t am, int64_t ak, const float *packed, float *c, int64_t ldc,
+                        bool add, float *scratch);
 
 /* c[m, n] = (+=) a b where b lies in place with rows ldb apart; n and ldb are multiples of 16. */
-void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
-                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *scratch);
+void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am,
+                         int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add,
+                         float *scratch);
 
-/* A kind of call. `sizes` may assume what `accepts` accepted; so may `create`, which fills phases, tiles, run, self. */
+/* A kind of call. `sizes` may assume what `accepts` accepted; so may `create`, which fills phases, tiles,
+ * run, self. */
 typedef struct {
     const char *name;
     bool (*accepts)(const WfLibDesc *d, char *why, size_t size);
@@ -75,13 +86,16 @@ typedef struct {
     void (*create)(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib);
 } WfKind;
 extern const WfKind wf_kind_gemm, wf_kind_conv_fwd, wf_kind_conv_bwd_data, wf_kind_conv_bwd_weight,
-    wf_kind_attention_fwd, wf_kind_attention_bwd, wf_kind_rnn_fwd, wf_kind_rnn_bwd, wf_kind_sort, wf_kind_cumsum,
-    wf_kind_cumprod, wf_kind_scatter, wf_kind_scatter_full;
+    wf_kind_attention_fwd, wf_kind_attention_bwd, wf_kind_rnn_fwd, wf_kind_rnn_bwd, wf_kind_sort,
+    wf_kind_cumsum, wf_kind_cumprod, wf_kind_scatter, wf_kind_scatter_full;
 
 /* Writes a reason and returns false. */
 bool wf_refuse(char *why, size_t size, const char *fmt, ...) WF_PRINTF(3, 4);
-static inline bool wf_has(const WfLibDesc *d, int i) { return i < d->n && d->operand[i].dtype; }
-bool wf_dense(const WfOperand *o);       /* row-major without gaps; dims of size 1 may have any stride */
+static inline bool wf_has(const WfLibDesc *d, int i)
+{
+    return i < d->n && d->operand[i].dtype;
+}
+bool wf_dense(const WfOperand *o); /* row-major without gaps; dims of size 1 may have any stride */
 /* Refuses unless operand i has this dtype and rank. */
 bool wf_want(const WfLibDesc *d, int i, const char *name, WfDtype dtype, int rank, char *why, size_t size);
 

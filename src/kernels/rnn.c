@@ -1,12 +1,17 @@
 /* Recurrent layers: one layer, one direction, the part that is sequential.
  *
- * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary matrix
- * products from what the backward hands out; here is only what needs the step before. A tile is a range of the batch
- * and walks the whole sequence, so that no barrier stands between steps. The recurrent weights are packed once per
- * call by a phase of their own. Formulas and gate order are PyTorch's:
- *   LSTM  i f g o;  c = f c' + i g,  h = o tanh c                          saved: i f g o c
- *   GRU   r z n;    n = tanh(xn + r (Whn h' + bhn)),  h = (1 - z) n + z h'  saved: r z n (Whn h' + bhn)
- *   RNN   h = tanh(x + W h' + b) or relu                                   saved: nothing (y says it)
+ * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary
+ * matrix products from what the backward hands out; here is only what needs the step before. A tile is a
+ * range of the batch and walks the whole sequence, so that no barrier stands between steps. The recurrent
+ * weights are packed once per call by a phase of their own. Formulas and gate order
+ * are PyTorch's:
+ *
+ *   LSTM  gates i f g o, c = f c' + i g, h = o tanh c; saves i f g o c
+ *
+ *   GRU   gates r z n, n = tanh(xn + r (Whn h' + bhn)), h = (1 - z) n + z h'; saves r z n and Whn h' + bhn
+ *
+ *   RNN   h = tanh(x + W h' + b) or relu; saves nothing, y tells
+ *
  * Saved values of one step and sample are S blocks of H. Rows are padded to 16 in scratch. */
 #include <string.h>
 
@@ -30,7 +35,7 @@ typedef struct {
     const WfVec *vec;
     int mode;
     bool backward, reverse;
-    int64_t t, b, h, g, s, hp, tiles;     /* g, s: gates and saved blocks; hp: h padded to 16 */
+    int64_t t, b, h, g, s, hp, tiles; /* g, s: gates and saved blocks; hp: h padded to 16 */
     int64_t stride[WF_LIB_OPERANDS][3];
     bool has[WF_LIB_OPERANDS];
 } Rnn;
@@ -55,8 +60,8 @@ static void plan(const WfLibDesc *d, Rnn *r)
         r->tiles *= 2;
 }
 
-static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const int64_t *shape, bool optional, char *why,
-                 size_t size)
+static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const int64_t *shape, bool optional,
+                 char *why, size_t size)
 {
     if (optional && !wf_has(d, i))
         return true;
@@ -83,21 +88,26 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     Rnn r;
     plan(d, &r);
     bool lstm = r.mode == WF_RNN_LSTM, gru = r.mode == WF_RNN_GRU;
-    int64_t gates[] = {r.t, r.b, r.g * r.h}, w[] = {r.g * r.h, r.h}, bias[] = {r.g * r.h}, state[] = {r.b, r.h};
+    int64_t gates[] = {r.t, r.b, r.g * r.h}, w[] = {r.g * r.h, r.h}, bias[] = {r.g * r.h},
+            state[] = {r.b, r.h};
     int64_t saved[] = {r.t, r.b, r.s * r.h}, y[] = {r.t, r.b, r.h};
     if (!back)
-        return fits(d, XPROJ, "xproj", 3, gates, false, why, size) && fits(d, W_HH, "w_hh", 2, w, false, why, size) &&
-               fits(d, B_HH, "b_hh", 1, bias, true, why, size) && fits(d, H0, "h0", 2, state, false, why, size) &&
+        return fits(d, XPROJ, "xproj", 3, gates, false, why, size) &&
+               fits(d, W_HH, "w_hh", 2, w, false, why, size) &&
+               fits(d, B_HH, "b_hh", 1, bias, true, why, size) &&
+               fits(d, H0, "h0", 2, state, false, why, size) &&
                fits(d, C0, "c0", 2, state, !lstm, why, size) && fits(d, Y, "y", 3, y, false, why, size) &&
-               fits(d, HT, "hT", 2, state, false, why, size) && fits(d, CT, "cT", 2, state, !lstm, why, size) &&
+               fits(d, HT, "hT", 2, state, false, why, size) &&
+               fits(d, CT, "cT", 2, state, !lstm, why, size) &&
                fits(d, SAVED, "saved", 3, saved, true, why, size);
     return fits(d, BW_HH, "w_hh", 2, w, false, why, size) && fits(d, BH0, "h0", 2, state, false, why, size) &&
            fits(d, BC0, "c0", 2, state, !lstm, why, size) && fits(d, BY, "y", 3, y, false, why, size) &&
-           fits(d, BSAVED, "saved", 3, saved, r.s == 0, why, size) && fits(d, DY, "dy", 3, y, true, why, size) &&
-           fits(d, DHT, "dhT", 2, state, true, why, size) && fits(d, DCT, "dcT", 2, state, true, why, size) &&
+           fits(d, BSAVED, "saved", 3, saved, r.s == 0, why, size) &&
+           fits(d, DY, "dy", 3, y, true, why, size) && fits(d, DHT, "dhT", 2, state, true, why, size) &&
+           fits(d, DCT, "dcT", 2, state, true, why, size) &&
            fits(d, DXPROJ, "dxproj", 3, gates, false, why, size) &&
-           fits(d, DHPROJ, "dhproj", 3, gates, !gru, why, size) && fits(d, DH0, "dh0", 2, state, false, why, size) &&
-           fits(d, DC0, "dc0", 2, state, !lstm, why, size);
+           fits(d, DHPROJ, "dhproj", 3, gates, !gru, why, size) &&
+           fits(d, DH0, "dh0", 2, state, false, why, size) && fits(d, DC0, "dc0", 2, state, !lstm, why, size);
 }
 
 static int64_t tile_samples(const Rnn *r)
@@ -112,7 +122,8 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     int64_t packed = r.backward ? wf_prepack_size(r.g * r.h, r.h) : wf_prepack_size(r.h, r.g * r.h);
     *workspace = (size_t)packed * sizeof(float);
     /* gates and one more block of the step, two states */
-    *scratch = (size_t)(WF_BLOCK_SCRATCH + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
+    *scratch =
+        (size_t)(WF_BLOCK_SCRATCH + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
 }
 
 static float *at3(const Rnn *r, void *const *operand, int i, int64_t t, int64_t b)
@@ -125,12 +136,13 @@ static float *at2(const Rnn *r, void *const *operand, int i, int64_t b)
     return (float *)operand[i] + b * r->stride[i][0];
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------ */
 
 static void forward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
 {
     int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n;
-    float *work = scratch + WF_BLOCK_SCRATCH, *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn, *c = h + (b1 - b0) * n;
+    float *work = scratch + WF_BLOCK_SCRATCH, *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn,
+          *c = h + (b1 - b0) * n;
     for (int64_t b = b0; b < b1; b++) {
         memcpy(h + (b - b0) * n, at2(r, operand, H0, b), (size_t)n * sizeof(float));
         if (r->mode == WF_RNN_LSTM)
@@ -154,11 +166,12 @@ static void forward(const Rnn *r, int64_t tile, void *const *operand, const floa
     }
 }
 
-/* ---- backward ---------------------------------------------------------------------------------------------------- */
+/* ---- backward ----------------------------------------------------------------------------------- */
 
 static void backward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
 {
-    int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n, m = b1 - b0;
+    int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n,
+            m = b1 - b0;
     float *work = scratch + WF_BLOCK_SCRATCH, *dp = work + 8 * r->hp, *dh = dp + m * gn, *dc = dh + m * n;
     bool lstm = r->mode == WF_RNN_LSTM;
     memset(dh, 0, (size_t)(2 * m * n) * sizeof(float));
@@ -175,12 +188,14 @@ static void backward(const Rnn *r, int64_t tile, void *const *operand, const flo
             const float *dy = r->has[DY] ? at3(r, operand, DY, t, b) : NULL;
             for (int64_t j = 0; dy && j < n; j++)
                 to[j] += dy[j];
-            const float *before = i ? at3(r, operand, BY, previous, b) : at2(r, operand, BH0, b), *c_before = NULL;
+            const float *before = i ? at3(r, operand, BY, previous, b) : at2(r, operand, BH0, b),
+                        *c_before = NULL;
             if (lstm)
                 c_before = i ? at3(r, operand, BSAVED, previous, b) + 4 * n : at2(r, operand, BC0, b);
             float *grads = dp + (b - b0) * gn;
-            r->vec->cell_back(r->mode, n, r->s ? at3(r, operand, BSAVED, t, b) : NULL, at3(r, operand, BY, t, b),
-                              before, c_before, to, dc + (b - b0) * n, at3(r, operand, DXPROJ, t, b), grads, work);
+            r->vec->cell_back(r->mode, n, r->s ? at3(r, operand, BSAVED, t, b) : NULL,
+                              at3(r, operand, BY, t, b), before, c_before, to, dc + (b - b0) * n,
+                              at3(r, operand, DXPROJ, t, b), grads, work);
             if (r->has[DHPROJ])
                 memcpy(at3(r, operand, DHPROJ, t, b), grads, (size_t)gn * sizeof(float));
         }
@@ -193,8 +208,8 @@ static void backward(const Rnn *r, int64_t tile, void *const *operand, const flo
     }
 }
 
-static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                int thread)
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                void *scratch, int thread)
 {
     const Rnn *r = lib->self;
     (void)thread;

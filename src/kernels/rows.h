@@ -1,13 +1,14 @@
-/* Vector code on rows, included by each ISA level after isa.h: exp, tanh and sigmoid by polynomial, the softmax steps of
- * attention and the cells of recurrent layers. Rows are padded to multiples of 16 floats.
+/* Vector code on rows, included by each ISA level after isa.h: exp, tanh and sigmoid by polynomial, the
+ * softmax steps of attention and the cells of recurrent layers. Rows are padded to multiples of 16 floats.
  *
- * exp: x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts; exp r by its Taylor polynomial of degree 7 (the rest is
- * below 6e-9 relative, a tenth of an ulp); 2^n in two factors, so that results near the ends of the range, denormals
- * included, come out. Within 1.5 ulp of the exact value. tanh: below 0.625 an odd polynomial (relative error 4e-8),
- * above from exp(2x). Sums run over 16 lanes that are added in a balanced tree, at either vector length. */
+ * exp: x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts; exp r by its Taylor polynomial of degree 7
+ * (the rest is below 6e-9 relative, a tenth of an ulp); 2^n in two factors, so that results near the ends of
+ * the range, denormals included, come out. Within 1.5 ulp of the exact value. tanh: below 0.625 an odd
+ * polynomial (relative error 4e-8), above from exp(2x). Sums run over 16 lanes that are added in a balanced
+ * tree, at either vector length. */
 
-#define SPLAT(x) ((vf){0} + (float)(x))
-#define PER16 (16 / VL)
+#define SPLAT(x)           ((vf){0} + (float)(x))
+#define PER16              (16 / VL)
 #define SELECT(mask, a, b) ((vf)(((vi)(a) & (mask)) | ((vi)(b) & ~(mask))))
 
 INLINE void exp_into(float *out, const float *in, float minus)
@@ -62,10 +63,10 @@ TARGET static void scores(int64_t rows, int64_t n, float *s, int64_t ld, float s
     }
 }
 
-/* One step of the running softmax: s becomes exp(s - max), max and sum are updated, and o (width multiple of 16), the
- * sum so far, is scaled to the new maximum. */
-TARGET static void softmax_step(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum, float *o,
-                                int64_t ldo, int64_t width)
+/* One step of the running softmax: s becomes exp(s - max), max and sum are updated, and o (width multiple of
+ * 16), the sum so far, is scaled to the new maximum. */
+TARGET static void softmax_step(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum,
+                                float *o, int64_t ldo, int64_t width)
 {
     for (int64_t i = 0; i < rows; i++, s += ld, o += ldo) {
         float part[16] __attribute__((aligned(64)));
@@ -107,8 +108,8 @@ TARGET static void probability(int64_t rows, int64_t n, float *s, int64_t ld, co
 }
 
 /* d = p * (d - delta) * scale, with d = dO V^T. */
-TARGET static void softmax_back(int64_t rows, int64_t n, const float *p, float *d, int64_t ld, const float *delta,
-                                float scale)
+TARGET static void softmax_back(int64_t rows, int64_t n, const float *p, float *d, int64_t ld,
+                                const float *delta, float scale)
 {
     for (int64_t i = 0; i < rows; i++, p += ld, d += ld)
         for (int64_t j = 0; j < n; j += VL)

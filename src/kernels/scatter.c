@@ -1,11 +1,12 @@
 /* Writing rows or elements to places that an index names, deterministically.
  *
- * out starts as x, or as zeros; then the sources are applied in order of their position, so that the result does not
- * depend on threads. No two tiles write the same element: a tile owns either some of the outer dimension, or a range
- * of columns (wide rows: balanced however skewed the index is), or every T-th block of rows, and then reads the whole
- * index and applies what falls to it. Each tile also initialises what it owns.
+ * out starts as x, or as zeros; then the sources are applied in order of their position, so that the result
+ * does not depend on threads. No two tiles write the same element: a tile owns either some of the outer
+ * dimension, or a range of columns (wide rows: balanced however skewed the index is), or every T-th block of
+ * rows, and then reads the whole index and applies what falls to it. Each tile also initialises what it owns.
  *
- * An index outside 0 .. V-1 is left out and reported in the status word, which the executor looks at after the step. */
+ * An index outside 0 .. V-1 is left out and reported in the status word, which the executor looks at after
+ * the step. */
 #include <string.h>
 
 #include "kernels/private.h"
@@ -17,11 +18,11 @@ typedef struct {
     WfDtype dtype;
     bool full, has_x;
     int op;
-    int64_t call;                             /* 1 + the caller's id, for the status word */
-    int64_t outer, v, inner, r, width;        /* width: inner size of the index and what is written (full) */
+    int64_t call;                      /* 1 + the caller's id, for the status word */
+    int64_t outer, v, inner, r, width; /* width: inner size of the index and what is written (full) */
     int64_t index_stride[3], src_stride[3];
     Split split;
-    int64_t tiles, block;                     /* block: rows that go together, BY_ROWS */
+    int64_t tiles, block; /* block: rows that go together, BY_ROWS */
 } Scatter;
 
 static void plan(const WfLibDesc *d, Scatter *s)
@@ -57,9 +58,11 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     if (t != WF_F32 && t != WF_F64 && t != WF_I64 && t != WF_I32)
         return wf_refuse(why, size, "out is neither f32, f64, i64 nor i32");
     if (!wf_want(d, 3, "out", t, 3, why, size) || !wf_want(d, 2, "src", t, 3, why, size) ||
-        !wf_want(d, 1, "index", WF_I64, full ? 3 : 2, why, size) || !wf_want(d, 4, "status", WF_I64, 1, why, size))
+        !wf_want(d, 1, "index", WF_I64, full ? 3 : 2, why, size) ||
+        !wf_want(d, 4, "status", WF_I64, 1, why, size))
         return false;
-    const WfOperand *x = &d->operand[0], *index = &d->operand[1], *src = &d->operand[2], *out = &d->operand[3];
+    const WfOperand *x = &d->operand[0], *index = &d->operand[1], *src = &d->operand[2],
+                    *out = &d->operand[3];
     int op = (int)d->param[0];
     if (op < WF_SCATTER_SET || op > WF_SCATTER_MIN)
         return wf_refuse(why, size, "operation %d is unknown", op);
@@ -67,7 +70,8 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
         return wf_refuse(why, size, "x is missing, which this operation starts from");
     if (!wf_dense(out) || (wf_has(d, 0) && !wf_dense(x)))
         return wf_refuse(why, size, "x and out must be dense");
-    if (wf_has(d, 0) && (!wf_want(d, 0, "x", t, 3, why, size) || memcmp(x->shape, out->shape, 3 * sizeof(int64_t))))
+    if (wf_has(d, 0) &&
+        (!wf_want(d, 0, "x", t, 3, why, size) || memcmp(x->shape, out->shape, 3 * sizeof(int64_t))))
         return wf_refuse(why, size, "x is not like out");
     if (index->shape[0] != out->shape[0] && (full || index->shape[0] != 1))
         return wf_refuse(why, size, "the outer size of index does not fit out");
@@ -99,7 +103,9 @@ static bool owns_row(const Scatter *s, int64_t row, int64_t tile)
 }
 
 /* What a tile owns: outer o0..o1, columns c0..c1 (and the rows that owns_row says). */
-typedef struct { int64_t tile, o0, o1, c0, c1; } Part;
+typedef struct {
+    int64_t tile, o0, o1, c0, c1;
+} Part;
 
 static void initialise(const Scatter *s, const Part *p, size_t size, const char *x, char *out)
 {
@@ -121,61 +127,64 @@ static void initialise(const Scatter *s, const Part *p, size_t size, const char 
 /* Integers add and multiply as unsigned numbers: overflow wraps, as in PyTorch. min and max keep NaN. */
 #define PICK_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define PICK_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
-#define EACH(expr)                                                                                                    \
-    for (int64_t j = 0; j < n; j++)                                                                                   \
+#define EACH(expr)                  \
+    for (int64_t j = 0; j < n; j++) \
     to[j] = (expr)
-#define APPLY(T, U, name)                                                                                             \
-    static inline void apply_##name(int op, int64_t n, T *restrict to, const T *restrict from, int64_t step)          \
-    {                                                                                                                 \
-        if (op == WF_SCATTER_ADD && step == 1)                                                                        \
-            EACH((T)((U)to[j] + (U)from[j]));                                                                         \
-        else if (op == WF_SCATTER_ADD)                                                                                \
-            EACH((T)((U)to[j] + (U)from[j * step]));                                                                  \
-        else if (op == WF_SCATTER_SET)                                                                                \
-            EACH(from[j * step]);                                                                                     \
-        else if (op == WF_SCATTER_MUL)                                                                                \
-            EACH((T)((U)to[j] * (U)from[j * step]));                                                                  \
-        else if (op == WF_SCATTER_MAX)                                                                                \
-            EACH(PICK_MAX(to[j], from[j * step]));                                                                    \
-        else                                                                                                          \
-            EACH(PICK_MIN(to[j], from[j * step]));                                                                    \
-    }                                                                                                                 \
-    static void rows_##name(const Scatter *s, const Part *p, const int64_t *index, const T *src, T *out,              \
-                            int64_t *status)                                                                          \
-    {                                                                                                                 \
-        for (int64_t o = p->o0; o < p->o1; o++)                                                                       \
-            for (int64_t r = 0; r < s->r; r++) {                                                                      \
-                int64_t v = index[o * s->index_stride[0] + r * s->index_stride[1]];                                   \
-                if (v < 0 || v >= s->v)                                                                               \
-                    report(s, status, v);                                                                             \
-                else if (owns_row(s, v, p->tile))                                                                     \
-                    apply_##name(s->op, p->c1 - p->c0, out + (o * s->v + v) * s->inner + p->c0,                       \
-                                 src + o * s->src_stride[0] + r * s->src_stride[1] + p->c0 * s->src_stride[2],        \
-                                 s->src_stride[2]);                                                                   \
-            }                                                                                                         \
-    }                                                                                                                 \
-    static void full_##name(const Scatter *s, const Part *p, const int64_t *index, const T *src, T *out,              \
-                            int64_t *status)                                                                          \
-    {                                                                                                                 \
-        int64_t c1 = p->c1 < s->width ? p->c1 : s->width;                                                             \
-        for (int64_t o = p->o0; o < p->o1; o++)                                                                       \
-            for (int64_t r = 0; r < s->r; r++)                                                                        \
-                for (int64_t c = p->c0; c < c1; c++) {                                                                \
-                    int64_t v = index[o * s->index_stride[0] + r * s->index_stride[1] + c * s->index_stride[2]];      \
-                    if (v < 0 || v >= s->v)                                                                           \
-                        report(s, status, v);                                                                         \
-                    else                                                                                              \
-                        apply_##name(s->op, 1, out + (o * s->v + v) * s->inner + c,                                   \
-                                     src + o * s->src_stride[0] + r * s->src_stride[1] + c * s->src_stride[2], 0);    \
-                }                                                                                                     \
+#define APPLY(T, U, name)                                                                                    \
+    static inline void apply_##name(int op, int64_t n, T *restrict to, const T *restrict from, int64_t step) \
+    {                                                                                                        \
+        if (op == WF_SCATTER_ADD && step == 1)                                                               \
+            EACH((T)((U)to[j] + (U)from[j]));                                                                \
+        else if (op == WF_SCATTER_ADD)                                                                       \
+            EACH((T)((U)to[j] + (U)from[j * step]));                                                         \
+        else if (op == WF_SCATTER_SET)                                                                       \
+            EACH(from[j * step]);                                                                            \
+        else if (op == WF_SCATTER_MUL)                                                                       \
+            EACH((T)((U)to[j] * (U)from[j * step]));                                                         \
+        else if (op == WF_SCATTER_MAX)                                                                       \
+            EACH(PICK_MAX(to[j], from[j * step]));                                                           \
+        else                                                                                                 \
+            EACH(PICK_MIN(to[j], from[j * step]));                                                           \
+    }                                                                                                        \
+    static void rows_##name(const Scatter *s, const Part *p, const int64_t *index, const T *src, T *out,     \
+                            int64_t *status)                                                                 \
+    {                                                                                                        \
+        for (int64_t o = p->o0; o < p->o1; o++)                                                              \
+            for (int64_t r = 0; r < s->r; r++) {                                                             \
+                int64_t v = index[o * s->index_stride[0] + r * s->index_stride[1]];                          \
+                if (v < 0 || v >= s->v)                                                                      \
+                    report(s, status, v);                                                                    \
+                else if (owns_row(s, v, p->tile))                                                            \
+                    apply_##name(s->op, p->c1 - p->c0, out + (o * s->v + v) * s->inner + p->c0,              \
+                                 src + o * s->src_stride[0] + r * s->src_stride[1] +                         \
+                                     p->c0 * s->src_stride[2],                                               \
+                                 s->src_stride[2]);                                                          \
+            }                                                                                                \
+    }                                                                                                        \
+    static void full_##name(const Scatter *s, const Part *p, const int64_t *index, const T *src, T *out,     \
+                            int64_t *status)                                                                 \
+    {                                                                                                        \
+        int64_t c1 = p->c1 < s->width ? p->c1 : s->width;                                                    \
+        for (int64_t o = p->o0; o < p->o1; o++)                                                              \
+            for (int64_t r = 0; r < s->r; r++)                                                               \
+                for (int64_t c = p->c0; c < c1; c++) {                                                       \
+                    int64_t v =                                                                              \
+                        index[o * s->index_stride[0] + r * s->index_stride[1] + c * s->index_stride[2]];     \
+                    if (v < 0 || v >= s->v)                                                                  \
+                        report(s, status, v);                                                                \
+                    else                                                                                     \
+                        apply_##name(                                                                        \
+                            s->op, 1, out + (o * s->v + v) * s->inner + c,                                   \
+                            src + o * s->src_stride[0] + r * s->src_stride[1] + c * s->src_stride[2], 0);    \
+                }                                                                                            \
     }
 APPLY(float, float, f32)
 APPLY(double, double, f64)
 APPLY(int64_t, uint64_t, i64)
 APPLY(int32_t, uint32_t, i32)
 
-static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                int thread)
+static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                void *scratch, int thread)
 {
     const Scatter *s = lib->self;
     (void)phase, (void)workspace, (void)scratch, (void)thread;

@@ -1,21 +1,30 @@
 /* Sorting along the last dimension, and running sums and products along any.
  *
- * Sort: every element becomes an unsigned key whose order is the wanted one (all NaN the largest and equal, both
- * zeros equal, complement for descending); a radix sort by bytes, least significant first, is stable and needs one
- * pass per byte that differs at all. Short rows are sorted by insertion. Values are then gathered by index.
+ * Sort: every element becomes an unsigned key whose order is the wanted one (all NaN the largest and equal,
+ * both zeros equal, complement for descending); a radix sort by bytes, least significant first, is stable and
+ * needs one pass per byte that differs at all. Short rows are sorted by insertion. Values are then gathered
+ * by index.
  *
- * Running sums of f32 are kept in double precision, as PyTorch does on CPUs. A tile is a range of rows, or of columns
- * when the dimension is not the last. */
+ * Running sums of f32 are kept in double precision, as PyTorch does on CPUs. A tile is a range of rows, or of
+ * columns when the dimension is not the last. */
 #include <string.h>
 
 #include "kernels/private.h"
 
 enum { TILES = 16, SHORT = 32, COLUMNS = 64 };
 
-/* ---- sort -------------------------------------------------------------------------------------------------------- */
+/* ---- sort --------------------------------------------------------------------------------------- */
 
-typedef struct { WfDtype dtype; bool descending; int64_t rows, n, tiles; int bytes; } Sort;
-typedef struct { uint64_t key; int64_t index; } Item;
+typedef struct {
+    WfDtype dtype;
+    bool descending;
+    int64_t rows, n, tiles;
+    int bytes;
+} Sort;
+typedef struct {
+    uint64_t key;
+    int64_t index;
+} Item;
 
 static bool sort_accepts(const WfLibDesc *d, char *why, size_t size)
 {
@@ -24,7 +33,8 @@ static bool sort_accepts(const WfLibDesc *d, char *why, size_t size)
     const WfOperand *x = &d->operand[0];
     if (x->rank < 1 || x->rank > 8 || !x->dtype)
         return wf_refuse(why, size, "x has %d dimensions, expected 1 to 8", x->rank);
-    if (!wf_want(d, 1, "values", x->dtype, x->rank, why, size) || !wf_want(d, 2, "indices", WF_I64, x->rank, why, size))
+    if (!wf_want(d, 1, "values", x->dtype, x->rank, why, size) ||
+        !wf_want(d, 2, "indices", WF_I64, x->rank, why, size))
         return false;
     for (int i = 0; i < 3; i++) {
         if (!wf_dense(&d->operand[i]))
@@ -80,9 +90,10 @@ static uint64_t key_of(WfDtype t, const char *p)
         return float_key(bits, (uint64_t)1 << 63);
     }
     uint64_t v = (uint64_t)wf_load_i64(t, p);
-    return t == WF_I32 ? (uint32_t)v ^ 1u << 31 : t == WF_I8 ? (uint8_t)v ^ 0x80u
-           : wf_dtype_size(t) == 1                           ? v
-                                                             : v ^ (uint64_t)1 << 63;
+    return t == WF_I32             ? (uint32_t)v ^ 1u << 31
+           : t == WF_I8            ? (uint8_t)v ^ 0x80u
+           : wf_dtype_size(t) == 1 ? v
+                                   : v ^ (uint64_t)1 << 63;
 }
 
 /* Sorts a by key; returns where the result is: a or b. */
@@ -117,8 +128,8 @@ static Item *radix(Item *a, Item *b, int64_t n, int bytes)
     return a;
 }
 
-static void sort_run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                     int thread)
+static void sort_run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                     void *scratch, int thread)
 {
     const Sort *s = lib->self;
     (void)phase, (void)workspace, (void)thread;
@@ -152,9 +163,13 @@ static void sort_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int thre
     lib->tiles[0] = s->n ? s->tiles : 0;
 }
 
-/* ---- running sums and products ----------------------------------------------------------------------------------- */
+/* ---- running sums and products ------------------------------------------------------------------ */
 
-typedef struct { WfDtype dtype; bool product, reverse; int64_t outer, n, inner, row_tiles, column_tiles; } Scan;
+typedef struct {
+    WfDtype dtype;
+    bool product, reverse;
+    int64_t outer, n, inner, row_tiles, column_tiles;
+} Scan;
 
 static bool scan_accepts(const WfLibDesc *d, char *why, size_t size)
 {
@@ -178,30 +193,31 @@ static void scan_sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     *workspace = *scratch = 0;
 }
 
-/* One row of columns: acc runs over i; A is the type of the sum, U of its arithmetic (unsigned for integers: wraps). */
-#define SCAN(T, A, name)                                                                                              \
-    static void scan_##name(const Scan *s, int64_t o, int64_t c0, int64_t c1, const T *x, T *y)                       \
-    {                                                                                                                 \
-        for (int64_t c = c0; c < c1; c += COLUMNS) {                                                                  \
-            int64_t w = c1 - c < COLUMNS ? c1 - c : COLUMNS;                                                          \
-            A acc[COLUMNS];                                                                                           \
-            for (int64_t j = 0; j < w; j++)                                                                           \
-                acc[j] = s->product;                                                                                  \
-            for (int64_t i = 0; i < s->n; i++) {                                                                      \
-                int64_t at = (o * s->n + (s->reverse ? s->n - 1 - i : i)) * s->inner + c;                             \
-                for (int64_t j = 0; j < w; j++) {                                                                     \
-                    acc[j] = s->product ? acc[j] * (A)x[at + j] : acc[j] + (A)x[at + j];                              \
-                    y[at + j] = (T)acc[j];                                                                            \
-                }                                                                                                     \
-            }                                                                                                         \
-        }                                                                                                             \
+/* One row of columns: acc runs over i; A is the type of the sum, U of its arithmetic (unsigned for integers:
+ * wraps). */
+#define SCAN(T, A, name)                                                                        \
+    static void scan_##name(const Scan *s, int64_t o, int64_t c0, int64_t c1, const T *x, T *y) \
+    {                                                                                           \
+        for (int64_t c = c0; c < c1; c += COLUMNS) {                                            \
+            int64_t w = c1 - c < COLUMNS ? c1 - c : COLUMNS;                                    \
+            A acc[COLUMNS];                                                                     \
+            for (int64_t j = 0; j < w; j++)                                                     \
+                acc[j] = s->product;                                                            \
+            for (int64_t i = 0; i < s->n; i++) {                                                \
+                int64_t at = (o * s->n + (s->reverse ? s->n - 1 - i : i)) * s->inner + c;       \
+                for (int64_t j = 0; j < w; j++) {                                               \
+                    acc[j] = s->product ? acc[j] * (A)x[at + j] : acc[j] + (A)x[at + j];        \
+                    y[at + j] = (T)acc[j];                                                      \
+                }                                                                               \
+            }                                                                                   \
+        }                                                                                       \
     }
 SCAN(float, double, f32)
 SCAN(double, double, f64)
 SCAN(int64_t, uint64_t, i64)
 
-static void scan_run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch,
-                     int thread)
+static void scan_run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
+                     void *scratch, int thread)
 {
     const Scan *s = lib->self;
     (void)phase, (void)workspace, (void)scratch, (void)thread;
@@ -222,8 +238,12 @@ static void scan_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int thre
     (void)ctx, (void)threads;
     const int64_t *shape = d->operand[0].shape;
     Scan *s = WF_NEW(arena, Scan);
-    *s = (Scan){.dtype = d->operand[0].dtype, .product = !strcmp(d->kind, "cumprod"), .reverse = d->param[0] == 1,
-                .outer = shape[0], .n = shape[1], .inner = shape[2]};
+    *s = (Scan){.dtype = d->operand[0].dtype,
+                .product = !strcmp(d->kind, "cumprod"),
+                .reverse = d->param[0] == 1,
+                .outer = shape[0],
+                .n = shape[1],
+                .inner = shape[2]};
     s->row_tiles = s->outer < 1 ? 1 : s->outer < TILES ? s->outer : TILES;
     s->column_tiles = s->row_tiles < 8 && s->inner >= 8 * COLUMNS ? 8 : 1;
     if (s->outer * s->n * s->inner < 1 << 13)

@@ -1,13 +1,13 @@
 /* The library calls against plain loops in double precision.
  *
- * Every case runs at each ISA level that the machine has and on 1, 2 and 3 threads; outputs must be the same bits for
- * any number of threads, and running must allocate nothing through the seam. Operands have odd sizes and, where the
- * kind takes them, strides with gaps.
+ * Every case runs at each ISA level that the machine has and on 1, 2 and 3 threads; outputs must be the same
+ * bits for any number of threads, and running must allocate nothing through the seam. Operands have odd sizes
+ * and, where the kind takes them, strides with gaps.
  *
- * Tolerances. A sum of K products of numbers near 1 in f32 has an error near sqrt(K) 2^-24 of the largest partial sum;
- * the tests allow 4e-6 of the largest reference value, about 60 roundings, which covers every K here (up to 3000).
- * Attention and recurrences chain two such sums and exponentials that are good to 1.5 ulp: 1e-5. Sorting, scattering
- * sets and integer results are exact. */
+ * Tolerances. A sum of K products of numbers near 1 in f32 has an error near sqrt(K) 2^-24 of the largest
+ * partial sum; the tests allow 4e-6 of the largest reference value, about 60 roundings, which covers every K
+ * here (up to 3000). Attention and recurrences chain two such sums and exponentials that are good to 1.5 ulp:
+ * 1e-5. Sorting, scattering sets and integer results are exact. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +37,8 @@ typedef struct {
     bool output[WF_LIB_OPERANDS];
 } Case;
 
-/* Adds an operand. order: the dims from outermost to innermost in memory (NULL: row-major); gap: extra elements at the end
- * of the dim second from inside. Floats are filled at random, others with zeros. */
+/* Adds an operand. order: the dims from outermost to innermost in memory (NULL: row-major); gap: extra
+ * elements at the end of the dim second from inside. Floats are filled at random, others with zeros. */
 static int add(Case *c, WfDtype t, bool output, int rank, const int64_t *shape, const int *order, int gap)
 {
     int n = c->d.n++;
@@ -61,10 +61,17 @@ static int add(Case *c, WfDtype t, bool output, int rank, const int64_t *shape, 
             wf_store_f64(t, (char *)c->p[n] + (size_t)i * wf_dtype_size(t), uniform());
     return n;
 }
-#define SHAPE(...) (int)WF_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__}
-#define IN(c, ...) add(c, WF_F32, false, SHAPE(__VA_ARGS__), NULL, 0)
+#define SHAPE(...)                                       \
+    (int)WF_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]) \
+    {                                                    \
+        __VA_ARGS__                                      \
+    }
+#define IN(c, ...)  add(c, WF_F32, false, SHAPE(__VA_ARGS__), NULL, 0)
 #define OUT(c, ...) add(c, WF_F32, true, SHAPE(__VA_ARGS__), NULL, 0)
-static void none(Case *c) { c->d.n++; }
+static void none(Case *c)
+{
+    c->d.n++;
+}
 
 static void release(Case *c)
 {
@@ -81,8 +88,8 @@ static double at(const Case *c, int i, int64_t a, int64_t b, int64_t e, int64_t 
         k += x[j] * o->stride[j];
     return wf_load_f64(o->dtype, (char *)c->p[i] + (size_t)k * wf_dtype_size(o->dtype));
 }
-#define AT2(c, i, a, b) at(c, i, a, b, 0, 0, 0)
-#define AT3(c, i, a, b, e) at(c, i, a, b, e, 0, 0)
+#define AT2(c, i, a, b)       at(c, i, a, b, 0, 0, 0)
+#define AT3(c, i, a, b, e)    at(c, i, a, b, e, 0, 0)
 #define AT4(c, i, a, b, e, f) at(c, i, a, b, e, f, 0)
 
 static void once(Case *c, int isa, int threads)
@@ -110,7 +117,8 @@ static void once(Case *c, int isa, int threads)
     wf_arena_free(arena);
 }
 
-/* Runs at one level on 1, 2, 3 threads and compares the bits. Outputs that are also inputs start alike each time. */
+/* Runs at one level on 1, 2, 3 threads and compares the bits. Outputs that are also inputs start alike each
+ * time. */
 static void run(Case *c, int isa)
 {
     void *start[WF_LIB_OPERANDS] = {0}, *first[WF_LIB_OPERANDS] = {0};
@@ -136,7 +144,9 @@ static void run(Case *c, int isa)
 }
 
 /* Errors relative to the largest reference value. */
-typedef struct { double worst, scale; } Error;
+typedef struct {
+    double worst, scale;
+} Error;
 static void note(Error *e, double got, double want)
 {
     if (isinf(want) || isnan(want)) {
@@ -162,12 +172,13 @@ static int levels(int out[2])
         out[n++] = 4;
     return n;
 }
-#define EACH_LEVEL(isa)                                                                                               \
+#define EACH_LEVEL(isa) \
     for (int isas_[2], n_ = levels(isas_), i_ = 0, isa; i_ < n_ && (isa = isas_[i_], true); i_++)
 
-/* ---- gemm -------------------------------------------------------------------------------------------------------- */
+/* ---- gemm --------------------------------------------------------------------------------------- */
 
-static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool tb, bool bias, bool accumulate, int gap)
+static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool tb, bool bias,
+                      bool accumulate, int gap)
 {
     static const int swapped[] = {1, 0};
     Case c = {.d = {.kind = "gemm"}};
@@ -178,7 +189,8 @@ static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool 
         add(&c, t, false, SHAPE(n), NULL, 0);
     int out = add(&c, t, true, SHAPE(m, n), NULL, gap);
     float *before = memcpy(malloc(c.bytes[out]), c.p[out], c.bytes[out]), *level3 = NULL;
-    EACH_LEVEL(isa) {
+    EACH_LEVEL(isa)
+    {
         Case old = c;
         old.p[out] = before;
         float *start = memcpy(malloc(c.bytes[out]), before, c.bytes[out]);
@@ -207,8 +219,9 @@ static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool 
 static void test_gemm(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},      {37, 65, 43},   {129, 300, 75}, {14, 513, 32},
-                                       {200, 64, 64}, {300, 257, 90}, {70, 3000, 33}, {33, 40, 600},  {600, 40, 10}};
+    static const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},     {37, 65, 43},   {129, 300, 75},
+                                       {14, 513, 32}, {200, 64, 64}, {300, 257, 90}, {70, 3000, 33},
+                                       {33, 40, 600}, {600, 40, 10}};
     for (size_t i = 0; i < WF_LEN(sizes); i++)
         for (int v = 0; v < 4; v++) {
             const int64_t *s = sizes[i];
@@ -229,7 +242,8 @@ static void test_gemm_batched(void **state)
         add(&c, WF_F32, false, SHAPE(3, 5, m, k), v == 1 ? strided : NULL, 0);
         add(&c, WF_F32, false, SHAPE(v == 2 ? 1 : 3, v >= 2 ? 1 : 5, k, n), NULL, 0);
         add(&c, WF_F32, true, SHAPE(3, 5, m, n), v == 1 ? strided : NULL, 0);
-        EACH_LEVEL(isa) {
+        EACH_LEVEL(isa)
+        {
             run(&c, isa);
             Error e = {0};
             for (int64_t x = 0; x < 3; x++)
@@ -238,7 +252,8 @@ static void test_gemm_batched(void **state)
                         for (int64_t j = 0; j < n; j++) {
                             double sum = 0;
                             for (int64_t p = 0; p < k; p++)
-                                sum += AT4(&c, 0, x, y, i, p) * AT4(&c, 1, v == 2 ? 0 : x, v >= 2 ? 0 : y, p, j);
+                                sum +=
+                                    AT4(&c, 0, x, y, i, p) * AT4(&c, 1, v == 2 ? 0 : x, v >= 2 ? 0 : y, p, j);
                             note(&e, AT4(&c, 2, x, y, i, j), sum);
                         }
             small("batched gemm", e, 4e-6);
@@ -247,9 +262,13 @@ static void test_gemm_batched(void **state)
     }
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ---------------------------------------------------------------------------------- */
 
-typedef struct { int64_t b, h, hkv, tq, tk, d, dv; bool causal; int mask; /* 0 none, 1 full, 2 per key, 3 hides a query */ } Att;
+typedef struct {
+    int64_t b, h, hkv, tq, tk, d, dv;
+    bool causal;
+    int mask; /* 0 none, 1 full, 2 per key, 3 hides a query */
+} Att;
 
 static void attention_case(Att a)
 {
@@ -284,14 +303,16 @@ static void attention_case(Att a)
     add(&w, WF_F32, true, SHAPE(a.b, a.hkv, a.tk, a.d), NULL, 0);
     add(&w, WF_F32, true, SHAPE(a.b, a.hkv, a.tk, a.dv), NULL, 0);
     double scale = 1 / sqrt((double)a.d);
-    EACH_LEVEL(isa) {
+    EACH_LEVEL(isa)
+    {
         run(&f, isa);
         run(&w, isa);
         Error eo = {0}, el = {0}, eq = {0}, ek = {0}, ev = {0};
         for (int64_t b = 0; b < a.b; b++)
             for (int64_t h = 0; h < a.h; h++)
                 for (int64_t i = 0; i < a.tq; i++) {
-                    double *row = p + ((b * a.h + h) * a.tq + i) * a.tk, *grad = dp + (row - p), sum = 0, top = -INFINITY;
+                    double *row = p + ((b * a.h + h) * a.tq + i) * a.tk, *grad = dp + (row - p), sum = 0,
+                           top = -INFINITY;
                     double delta = 0;
                     for (int64_t j = 0; j < a.tk; j++) {
                         row[j] = 0;
@@ -374,10 +395,12 @@ int main(void)
     for (int i = 1; i <= 3; i++)
         team[i] = wf_team_new(ctx, i, wf_kernels_thread_init, NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm),    cmocka_unit_test(test_gemm_batched), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_conv),    cmocka_unit_test(test_rnn),          cmocka_unit_test(test_sort),
-        cmocka_unit_test(test_scan),    cmocka_unit_test(test_scatter),      cmocka_unit_test(test_scatter_full),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_team),
+        cmocka_unit_test(test_gemm),         cmocka_unit_test(test_gemm_batched),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_rnn),          cmocka_unit_test(test_sort),
+        cmocka_unit_test(test_scan),         cmocka_unit_test(test_scatter),
+        cmocka_unit_test(test_scatter_full), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_team),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 1; i <= 3; i++)

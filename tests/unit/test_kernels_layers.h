@@ -1,8 +1,13 @@
-/* The second half of test_kernels.c: convolution, recurrence, sorting, scanning, scattering, refusals, the team. */
+/* The second half of test_kernels.c: convolution, recurrence, sorting, scanning, scattering, refusals, the
+ * team. */
 
-/* ---- convolution ------------------------------------------------------------------------------------------------- */
+/* ---- convolution -------------------------------------------------------------------------------- */
 
-typedef struct { int spatial; int64_t n, c, o, in[3], k[3], s, d, p, g; bool bias; } Conv;
+typedef struct {
+    int spatial;
+    int64_t n, c, o, in[3], k[3], s, d, p, g;
+    bool bias;
+} Conv;
 
 /* Three-dimensional whatever the rank: missing dims have size 1, stride 1, padding 0. */
 static void conv_case(Conv v)
@@ -10,9 +15,11 @@ static void conv_case(Conv v)
     static const int last3[] = {0, 2, 1}, last4[] = {0, 2, 3, 1}, last5[] = {0, 2, 3, 4, 1};
     const int *order = v.spatial == 1 ? last3 : v.spatial == 2 ? last4 : last5;
     int rank = v.spatial + 2;
-    int64_t out[3] = {1, 1, 1}, in[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1}, d[3] = {1, 1, 1}, p[3] = {0};
+    int64_t out[3] = {1, 1, 1}, in[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1}, d[3] = {1, 1, 1},
+            p[3] = {0};
     int64_t xs[5] = {v.n, v.c}, ys[5] = {v.n, v.o}, ws[5] = {v.o, v.c / v.g};
-    Case f = {.d = {.kind = "conv_fwd"}}, b = {.d = {.kind = "conv_bwd_data"}}, w = {.d = {.kind = "conv_bwd_weight"}};
+    Case f = {.d = {.kind = "conv_fwd"}}, b = {.d = {.kind = "conv_bwd_data"}},
+         w = {.d = {.kind = "conv_bwd_weight"}};
     f.d.param[0] = v.g;
     for (int i = 0; i < v.spatial; i++) {
         in[i] = v.in[i], k[i] = v.k[i], s[i] = v.s, d[i] = v.d, p[i] = v.p;
@@ -31,14 +38,16 @@ static void conv_case(Conv v)
     int dy = add(&b, WF_F32, false, rank, ys, order, 0);
     b.d.operand[1] = f.d.operand[wt], b.p[1] = f.p[wt], b.d.n = 2;
     int dx = add(&b, WF_F32, true, rank, xs, order, 0);
-    w.d.operand[0] = f.d.operand[x], w.p[0] = f.p[x], w.d.operand[1] = b.d.operand[dy], w.p[1] = b.p[dy], w.d.n = 2;
+    w.d.operand[0] = f.d.operand[x], w.p[0] = f.p[x], w.d.operand[1] = b.d.operand[dy], w.p[1] = b.p[dy],
+    w.d.n = 2;
     int dw = add(&w, WF_F32, true, rank, ws, NULL, 0), db = -1;
     if (v.bias)
         db = OUT(&w, v.o);
     int level[2];
     run(&f, level[levels(level) - 1]), run(&b, level[levels(level) - 1]), run(&w, level[levels(level) - 1]);
     int64_t cg = v.c / v.g, og = v.o / v.g;
-    double *rx = calloc((size_t)(v.n * v.c * in[0] * in[1] * in[2]), 8), *rw = calloc((size_t)(v.o * cg * k[0] * k[1] * k[2]), 8);
+    double *rx = calloc((size_t)(v.n * v.c * in[0] * in[1] * in[2]), 8),
+           *rw = calloc((size_t)(v.o * cg * k[0] * k[1] * k[2]), 8);
     Error ey = {0}, ex = {0}, ew = {0}, eb = {0};
     for (int64_t o = 0; o < v.o; o++) {
         double bias_grad = 0;
@@ -48,7 +57,8 @@ static void conv_case(Conv v)
                 double sum = v.bias ? AT2(&f, 2, o, 0) : 0, g = at(&b, dy, n, o, at_y[0], at_y[1], at_y[2]);
                 bias_grad += g;
                 for (int64_t e = 0; e < cg * k[0] * k[1] * k[2]; e++) {
-                    int64_t kk[3] = {e / (k[1] * k[2]) % k[0], e / k[2] % k[1], e % k[2]}, at_x[3], c = e / (k[0] * k[1] * k[2]);
+                    int64_t kk[3] = {e / (k[1] * k[2]) % k[0], e / k[2] % k[1], e % k[2]}, at_x[3],
+                            c = e / (k[0] * k[1] * k[2]);
                     bool inside = true;
                     for (int i = 0; i < 3; i++) {
                         at_x[i] = at_y[i] * s[i] + kk[i] * d[i] - p[i];
@@ -57,10 +67,12 @@ static void conv_case(Conv v)
                     if (!inside)
                         continue;
                     int64_t cx = o / og * cg + c;
-                    double xv = at(&f, x, n, cx, at_x[0], at_x[1], at_x[2]), wv = at(&f, wt, o, c, kk[0], kk[1], kk[2]);
+                    double xv = at(&f, x, n, cx, at_x[0], at_x[1], at_x[2]),
+                           wv = at(&f, wt, o, c, kk[0], kk[1], kk[2]);
                     sum += xv * wv;
                     rw[o * cg * k[0] * k[1] * k[2] + e] += xv * g;
-                    rx[((n * v.c + cx) * in[0] + at_x[0]) * in[1] * in[2] + at_x[1] * in[2] + at_x[2]] += wv * g;
+                    rx[((n * v.c + cx) * in[0] + at_x[0]) * in[1] * in[2] + at_x[1] * in[2] + at_x[2]] +=
+                        wv * g;
                 }
                 note(&ey, at(&f, y, n, o, at_y[0], at_y[1], at_y[2]), sum);
             }
@@ -68,12 +80,17 @@ static void conv_case(Conv v)
             note(&eb, AT2(&w, db, o, 0), bias_grad);
     }
     for (int64_t e = 0; e < v.n * v.c * in[0] * in[1] * in[2]; e++)
-        note(&ex, at(&b, dx, e / (v.c * in[0] * in[1] * in[2]), e / (in[0] * in[1] * in[2]) % v.c,
-                     e / (in[1] * in[2]) % in[0], e / in[2] % in[1], e % in[2]), rx[e]);
+        note(&ex,
+             at(&b, dx, e / (v.c * in[0] * in[1] * in[2]), e / (in[0] * in[1] * in[2]) % v.c,
+                e / (in[1] * in[2]) % in[0], e / in[2] % in[1], e % in[2]),
+             rx[e]);
     for (int64_t e = 0; e < v.o * cg * k[0] * k[1] * k[2]; e++)
-        note(&ew, at(&w, dw, e / (cg * k[0] * k[1] * k[2]), e / (k[0] * k[1] * k[2]) % cg, e / (k[1] * k[2]) % k[0],
-                     e / k[2] % k[1], e % k[2]), rw[e]);
-    small("conv y", ey, 4e-6), small("conv dx", ex, 4e-6), small("conv dw", ew, 4e-6), small("conv db", eb, 4e-6);
+        note(&ew,
+             at(&w, dw, e / (cg * k[0] * k[1] * k[2]), e / (k[0] * k[1] * k[2]) % cg,
+                e / (k[1] * k[2]) % k[0], e / k[2] % k[1], e % k[2]),
+             rw[e]);
+    small("conv y", ey, 4e-6), small("conv dx", ex, 4e-6), small("conv dw", ew, 4e-6),
+        small("conv db", eb, 4e-6);
     free(rx), free(rw);
     release(&f);
     b.p[1] = w.p[0] = w.p[1] = NULL;
@@ -95,9 +112,14 @@ static void test_conv(void **state)
     conv_case((Conv){2, 9, 3, 8, {12, 12}, {4, 4}, 4, 1, 0, 1, true});
 }
 
-/* ---- recurrence: the backward against central differences of a forward in double --------------------------------- */
+/* ---- recurrence: the backward against central differences of a forward in double ---------------- */
 
-typedef struct { int mode; bool reverse; int64_t t, b, h; double *xp, *hp, *w, *bias, *h0, *c0, *y, *ht, *ct; } Ref;
+typedef struct {
+    int mode;
+    bool reverse;
+    int64_t t, b, h;
+    double *xp, *hp, *w, *bias, *h0, *c0, *y, *ht, *ct;
+} Ref;
 
 /* hp is added to the hidden-side pre-activations: its derivative is dhproj. */
 static void rnn_reference(Ref *r)
@@ -164,7 +186,8 @@ static void differences(const char *what, Ref *r, double *x, int64_t n, const Ca
         for (int side = 0; side < 2; side++) {
             x[i] = keep + (side ? 1e-5 : -1e-5);
             rnn_reference(r);
-            loss[side] = weighted(r->y, w->p[5], ny) + weighted(r->ht, w->p[6], ns) + weighted(r->ct, w->p[7], ns);
+            loss[side] =
+                weighted(r->y, w->p[5], ny) + weighted(r->ht, w->p[6], ns) + weighted(r->ct, w->p[7], ns);
         }
         x[i] = keep;
         note(&e, ((float *)w->p[grad])[i], (loss[1] - loss[0]) / 2e-5);
@@ -193,10 +216,22 @@ static void rnn_case(int mode, bool reverse, int64_t t, int64_t b, int64_t h)
     gru ? (void)OUT(&w, t, b, g * h) : none(&w);
     OUT(&w, b, h);
     lstm ? (void)OUT(&w, b, h) : none(&w);
-    Ref r = {mode, reverse, t, b, h, doubles(&f, 0, t * b * g * h), calloc((size_t)(t * b * g * h), 8),
-             doubles(&f, 1, g * h * h), doubles(&f, 2, g * h), doubles(&f, 3, b * h), doubles(&f, 4, b * h),
-             calloc((size_t)(t * b * h), 8), calloc((size_t)(b * h), 8), calloc((size_t)(b * h), 8)};
-    EACH_LEVEL(isa) {
+    Ref r = {mode,
+             reverse,
+             t,
+             b,
+             h,
+             doubles(&f, 0, t * b * g * h),
+             calloc((size_t)(t * b * g * h), 8),
+             doubles(&f, 1, g * h * h),
+             doubles(&f, 2, g * h),
+             doubles(&f, 3, b * h),
+             doubles(&f, 4, b * h),
+             calloc((size_t)(t * b * h), 8),
+             calloc((size_t)(b * h), 8),
+             calloc((size_t)(b * h), 8)};
+    EACH_LEVEL(isa)
+    {
         run(&f, isa);
         run(&w, isa);
         rnn_reference(&r);
@@ -235,7 +270,7 @@ static void test_rnn(void **state)
     rnn_case(WF_RNN_LSTM, false, 1, 70, 3);
 }
 
-/* ---- sort, scan -------------------------------------------------------------------------------------------------- */
+/* ---- sort, scan --------------------------------------------------------------------------------- */
 
 static void sort_case(WfDtype t, int64_t rows, int64_t n, bool descending, bool ties)
 {
@@ -260,7 +295,8 @@ static void sort_case(WfDtype t, int64_t rows, int64_t n, bool descending, bool 
             int64_t k = ((int64_t *)c.p[2])[r * n + i];
             assert_true(k >= 0 && k < n && !seen[k]);
             seen[k] = true;
-            assert_memory_equal((char *)c.p[0] + (size_t)(r * n + k) * size, (char *)c.p[1] + (size_t)(r * n + i) * size, size);
+            assert_memory_equal((char *)c.p[0] + (size_t)(r * n + k) * size,
+                                (char *)c.p[1] + (size_t)(r * n + i) * size, size);
             if (!i)
                 continue;
             double a = AT2(&c, 1, r, i - 1), b = AT2(&c, 1, r, i);
@@ -275,7 +311,8 @@ static void sort_case(WfDtype t, int64_t rows, int64_t n, bool descending, bool 
 static void test_sort(void **state)
 {
     (void)state;
-    static const WfDtype types[] = {WF_F32, WF_F64, WF_F16, WF_BF16, WF_I64, WF_I32, WF_I16, WF_I8, WF_U8, WF_BOOL};
+    static const WfDtype types[] = {WF_F32, WF_F64, WF_F16, WF_BF16, WF_I64,
+                                    WF_I32, WF_I16, WF_I8,  WF_U8,   WF_BOOL};
     for (size_t i = 0; i < WF_LEN(types); i++)
         for (int v = 0; v < 4; v++) {
             if (types[i] == WF_I8 && !(v & 2))
@@ -296,7 +333,8 @@ static void test_scan(void **state)
         bool product = v / 9 % 2, reverse = v / 18;
         Case c = {.d = {.kind = product ? "cumprod" : "cumsum"}};
         c.d.param[0] = reverse;
-        add(&c, t, false, SHAPE(s[0], s[1], s[2]), NULL, 0), add(&c, t, true, SHAPE(s[0], s[1], s[2]), NULL, 0);
+        add(&c, t, false, SHAPE(s[0], s[1], s[2]), NULL, 0),
+            add(&c, t, true, SHAPE(s[0], s[1], s[2]), NULL, 0);
         for (int64_t i = 0; t == WF_I64 && i < s[0] * s[1] * s[2]; i++)
             ((int64_t *)c.p[0])[i] = i % 5 - 2;
         run(&c, 0);
@@ -315,22 +353,27 @@ static void test_scan(void **state)
     }
 }
 
-/* ---- scatter ----------------------------------------------------------------------------------------------------- */
+/* ---- scatter ------------------------------------------------------------------------------------ */
 
 static double combine(int op, double a, double b)
 {
-    return op == WF_SCATTER_SET ? b : op == WF_SCATTER_ADD ? a + b : op == WF_SCATTER_MUL ? a * b
-           : op == WF_SCATTER_MAX ? fmax(a, b) : fmin(a, b);
+    return op == WF_SCATTER_SET   ? b
+           : op == WF_SCATTER_ADD ? a + b
+           : op == WF_SCATTER_MUL ? a * b
+           : op == WF_SCATTER_MAX ? fmax(a, b)
+                                  : fmin(a, b);
 }
 
 /* full: the index has the shape of the source, whose inner size is one less than out's. */
-static void scatter_case(bool full, WfDtype t, int op, int64_t outer, int64_t v, int64_t inner, int64_t rows, bool with_x)
+static void scatter_case(bool full, WfDtype t, int op, int64_t outer, int64_t v, int64_t inner, int64_t rows,
+                         bool with_x)
 {
     Case c = {.d = {.kind = full ? "scatter_full" : "scatter"}};
     int64_t width = full && inner > 1 ? inner - 1 : inner;
     c.d.param[0] = op, c.d.param[1] = 41;
     with_x ? (void)add(&c, t, false, SHAPE(outer, v, inner), NULL, 0) : none(&c);
-    full ? add(&c, WF_I64, false, SHAPE(outer, rows, width), NULL, 0) : add(&c, WF_I64, false, SHAPE(1, rows), NULL, 0);
+    full ? add(&c, WF_I64, false, SHAPE(outer, rows, width), NULL, 0)
+         : add(&c, WF_I64, false, SHAPE(1, rows), NULL, 0);
     add(&c, t, false, SHAPE(outer, rows, width), NULL, 2), add(&c, t, true, SHAPE(outer, v, inner), NULL, 0);
     int status = add(&c, WF_I64, true, SHAPE(2), NULL, 0);
     int64_t *index = c.p[1], n = full ? outer * rows * width : rows;
@@ -363,7 +406,8 @@ static void scatter_case(bool full, WfDtype t, int op, int64_t outer, int64_t v,
 
 static void scatter_all(bool full)
 {
-    static const int64_t shapes[][4] = {{1, 100, 33, 600}, {1, 9, 600, 40}, {20, 7, 5, 30}, {1, 3000, 1, 9000}, {1, 1, 1, 3}};
+    static const int64_t shapes[][4] = {
+        {1, 100, 33, 600}, {1, 9, 600, 40}, {20, 7, 5, 30}, {1, 3000, 1, 9000}, {1, 1, 1, 3}};
     static const WfDtype types[] = {WF_F32, WF_F64, WF_I64};
     for (size_t i = 0; i < WF_LEN(shapes); i++)
         for (int op = 0; op < 5; op++)
@@ -372,10 +416,16 @@ static void scatter_all(bool full)
                 scatter_case(full, types[t], op, s[0], s[1], s[2], s[3], op > WF_SCATTER_ADD || t == 1);
             }
 }
-static void test_scatter(void **state) { (void)state, scatter_all(false); }
-static void test_scatter_full(void **state) { (void)state, scatter_all(true); }
+static void test_scatter(void **state)
+{
+    (void)state, scatter_all(false);
+}
+static void test_scatter_full(void **state)
+{
+    (void)state, scatter_all(true);
+}
 
-/* ---- refusals, the team ------------------------------------------------------------------------------------------- */
+/* ---- refusals, the team ------------------------------------------------------------------------- */
 
 static void refused(const Case *c, const char *part)
 {
