@@ -19,14 +19,18 @@ bool wf_admits(WfLevel level, const WfOp *op)
 
 /* ---- arguments ---- */
 
-static void complete(WfGraph *g, const WfOp *op, const WfSchema *c, const WfArg *given, WfArg *args)
+void wf_complete_args(WfGraph *g, const WfOp *op, const WfArg *given, WfArg *args)
 {
+    const WfSchema *c = wf_schema_of(op);
     for (int i = 0; i < c->n_params; i++) {
         const WfParam *p = &c->params[i];
         WfArg *a = &args[i];
         *a = given[i];
-        if (a->kind == WF_ARG_NONE && p->has_default)
+        if (a->kind == WF_ARG_NONE && p->has_default) {
             *a = p->fallback;
+            if (a->kind == WF_ARG_INT)
+                a->i = wf_econst(g->exprs, a->i); /* the schema holds plain numbers */
+        }
         if (a->kind == WF_ARG_INT && p->type == WF_T_INTS) { /* int[2] takes a single int */
             int n = p->fixed ? p->fixed : 1;
             WfDim d = a->i;
@@ -65,7 +69,6 @@ static void complete(WfGraph *g, const WfOp *op, const WfSchema *c, const WfArg 
         if ((a->kind == WF_ARG_TENSOR || a->kind == WF_ARG_TENSORS) && !tensor_slot && p->type != WF_T_IGNORED)
             wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "%s: argument '%s' must not be a tensor", c->name, p->name);
     }
-    (void)op;
 }
 
 static void copy_lists(WfGraph *g, const WfSchema *c, WfArg *args)
@@ -201,7 +204,7 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
 {
     const WfSchema *c = wf_schema_of(op);
     WfArg args[64];
-    complete(g, op, c, given, args);
+    wf_complete_args(g, op, given, args);
     WfNode tmp = {.op = op, .schema = c, .args = args, .source = g->source, .no_grad = g->no_grad, .n_out = c->n_ret};
     if (g->expand && op->fold) {
         WfVal v = op->fold(g, &tmp);
@@ -212,7 +215,9 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
             return;
         }
     }
-    if (g->expand && !wf_admits(g->level, op)) {
+    /* a list of results has no fixed length: such ops never stay as nodes */
+    bool list = c->n_ret && c->ret[0].type == WF_T_TENSORS && op->decompose;
+    if (g->expand && (list || !wf_admits(g->level, op))) {
         tmp.args = WF_NEWN(g->arena, WfArg, (size_t)c->n_params + 1);
         memcpy(tmp.args, args, (size_t)c->n_params * sizeof *args);
         expand(g, &tmp, out, n_out);

@@ -255,6 +255,9 @@ void wf_emit_multi(WfGraph *g, WfVal *out, const char *op, const char *fmt, ...)
 /* The same from an argument array (schema->n_params entries). out gets schema->n_ret values (or for Tensor[] results
  * as many as there are; *n_out says how many and may be NULL). */
 void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *args, WfVal *out, int *n_out);
+/* Fills args (schema->n_params, at most 64) from `given`: defaults, single ints where lists are wanted, empty lists of
+ * the right kind. Raises when an argument is missing. Raw nodes carry complete arguments. */
+void wf_complete_args(WfGraph *g, const WfOp *op, const WfArg *given, WfArg *args);
 /* Appends a node as it is, with n_out results whose shapes the caller sets (import: the export's claims). */
 WfNode *wf_append_raw(WfGraph *g, const WfOp *op, const WfArg *args, int n_out);
 /* Infers the results' dtypes and shapes of a raw node: by its rule, or from its decomposition in a scratch graph. */
@@ -367,8 +370,7 @@ typedef struct {
 struct WfPassEnv {
     WfCtx *ctx;
     WfArena *arena;
-    const struct WfOptions *options;
-    const struct WfPlanHints *hints;
+    const WfOptions *options;
     bool eval;                 /* building the evaluation form */
     void *out;                 /* what a pass hands to the next room besides the graph */
 };
@@ -388,5 +390,7 @@ struct WfOracle {
 void wf_oracle_run(WfOracle *o, const double *const *inputs);
 int64_t wf_oracle_numel(const WfOracle *o, WfVal v);
 int64_t wf_oracle_dim(const WfOracle *o, WfDim d);
+int64_t wf_oracle_shape(const WfOracle *o, WfVal v, int64_t *shape); /* returns the element count */
+double *wf_oracle_new(WfOracle *o, WfVal v);   /* zeros for value v, entered in o->val: for eval functions */
 
 #endif
