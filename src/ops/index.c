@@ -153,11 +153,14 @@ static void scatter_call(WfGraph *g, const WfNode *n, WfLibraryCall *c)
 
 static const WfOp ops[] = {
     {.schema = "prim.gather(Tensor x, int dim, Tensor index) -> Tensor", .family = WF_GATHER, .infer = gather_infer,
-     .fold = gather_fold, .vjp = gather_vjp},
+     .fold = gather_fold, .vjp = gather_vjp,
+     .eval = wf_gather_eval},
     {.schema = "prim.scatter(Tensor x, Tensor index, Tensor src, str mode) -> Tensor", .family = WF_LIBRARY,
-     .infer = scatter_infer, .vjp = scatter_vjp, .describe = scatter_call},
+     .infer = scatter_infer, .vjp = scatter_vjp, .describe = scatter_call,
+     .eval = wf_scatter_eval},
     {.schema = "prim.scatter_rows(Tensor x, Tensor index, Tensor src, str mode) -> Tensor", .family = WF_LIBRARY,
-     .infer = rows_infer, .vjp = scatter_vjp, .describe = scatter_call},
+     .infer = rows_infer, .vjp = scatter_vjp, .describe = scatter_call,
+     .eval = wf_scatter_eval},
     {0}};
 
 void wf_ops_index(void) { wf_register(ops); }

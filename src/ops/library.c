@@ -24,14 +24,27 @@ static void matmul_infer(WfGraph *g, const WfNode *n)
     wf_set_result(g, n, 0, a->dtype, a->rank, shape);
 }
 
+/* x y, or (y' x')' when the operand it is the gradient of is itself a transpose: the two transposes then cancel, and
+ * the gradient of a weight comes out in the weight's own layout. */
+static WfVal product_for(WfGraph *g, WfVal operand, WfVal x, WfVal y)
+{
+    const WfNode *p = wf_producer(g, operand);
+    int r = wf_rank_of(g, x);
+    if (p && !strcmp(p->schema->name, "prim.permute") && p->args[1].ints[r - 1] == r - 2 &&
+        p->args[1].ints[r - 2] == r - 1)
+        return wf_transpose(g, wf_matmul(g, wf_transpose(g, y, r - 2, r - 1), wf_transpose(g, x, r - 2, r - 1)), r - 2,
+                            r - 1);
+    return wf_matmul(g, x, y);
+}
+
 static void matmul_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
     WfVal a = wf_tensor(n, 0), b = wf_tensor(n, 1);
     int r = wf_rank_of(g, a);
     if (wf_wants(g, 0))
-        dx[0] = wf_matmul(g, dy[0], wf_transpose(g, b, r - 2, r - 1));
+        dx[0] = product_for(g, a, dy[0], wf_transpose(g, b, r - 2, r - 1));
     if (wf_wants(g, 1))
-        dx[1] = wf_matmul(g, wf_transpose(g, a, r - 2, r - 1), dy[0]);
+        dx[1] = product_for(g, b, wf_transpose(g, a, r - 2, r - 1), dy[0]);
 }
 
 /* ---- convolution; x[N, C, s..], w[O, C/groups, k..]; padding the same on both sides ---- */
@@ -445,31 +458,42 @@ static void cumprod_call(WfGraph *g, const WfNode *n, WfLibraryCall *c) { runnin
 
 static const WfOp ops[] = {
     {.schema = "prim.matmul(Tensor a, Tensor b) -> Tensor", .family = WF_LIBRARY, .infer = matmul_infer,
-     .vjp = matmul_vjp, .describe = gemm_call},
+     .vjp = matmul_vjp, .describe = gemm_call,
+     .eval = wf_matmul_eval},
     {.schema = "prim.conv(Tensor x, Tensor w, " CONV_ARGS ") -> Tensor", .family = WF_LIBRARY, .infer = conv_infer,
-     .vjp = conv_vjp, .describe = conv_call},
+     .vjp = conv_vjp, .describe = conv_call,
+     .eval = wf_conv_eval},
     {.schema = "prim.conv_bwd_data(Tensor dy, Tensor w, int[] shape, " CONV_ARGS ") -> Tensor", .family = WF_LIBRARY,
-     .infer = conv_bwd_infer, .vjp = conv_bwd_data_vjp, .describe = conv_bwd_data_call},
+     .infer = conv_bwd_infer, .vjp = conv_bwd_data_vjp, .describe = conv_bwd_data_call,
+     .eval = wf_conv_bwd_data_eval},
     {.schema = "prim.conv_bwd_weight(Tensor x, Tensor dy, int[] shape, " CONV_ARGS ") -> Tensor",
-     .family = WF_LIBRARY, .infer = conv_bwd_infer, .describe = conv_bwd_weight_call},
+     .family = WF_LIBRARY, .infer = conv_bwd_infer, .describe = conv_bwd_weight_call,
+     .eval = wf_conv_bwd_weight_eval},
     {.schema = "prim.attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> "
                "(Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = attention_infer, .vjp = attention_vjp, .describe = attention_call},
+     .family = WF_LIBRARY, .infer = attention_infer, .vjp = attention_vjp, .describe = attention_call,
+     .eval = wf_attention_eval},
     {.schema = "prim.attention_bwd(Tensor q, Tensor k, Tensor v, Tensor o, Tensor do, Tensor lse, Tensor? mask, bool "
                "causal, float scale) -> (Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = attention_bwd_infer, .describe = attention_bwd_call},
+     .family = WF_LIBRARY, .infer = attention_bwd_infer, .describe = attention_bwd_call,
+     .eval = wf_attention_bwd_eval},
     {.schema = "prim.rnn(Tensor xproj, Tensor w_hh, Tensor? b_hh, Tensor h0, Tensor? c0, int mode, bool reverse) -> "
                "(Tensor, Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = rnn_infer, .vjp = rnn_vjp, .describe = rnn_call},
+     .family = WF_LIBRARY, .infer = rnn_infer, .vjp = rnn_vjp, .describe = rnn_call,
+     .eval = wf_rnn_eval},
     {.schema = "prim.rnn_bwd(Tensor w_hh, Tensor h0, Tensor? c0, Tensor y, Tensor saved, Tensor? dy, Tensor? dhT, "
                "Tensor? dcT, int mode, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)",
-     .family = WF_LIBRARY, .infer = rnn_bwd_infer, .describe = rnn_bwd_call},
+     .family = WF_LIBRARY, .infer = rnn_bwd_infer, .describe = rnn_bwd_call,
+     .eval = wf_rnn_bwd_eval},
     {.schema = "prim.sort(Tensor x, bool descending) -> (Tensor, Tensor)", .family = WF_LIBRARY, .infer = sort_infer,
-     .vjp = sort_vjp, .describe = sort_call},
+     .vjp = sort_vjp, .describe = sort_call,
+     .eval = wf_sort_eval},
     {.schema = "prim.cumsum(Tensor x, int dim, bool reverse=False) -> Tensor", .family = WF_LIBRARY,
-     .infer = same_infer, .vjp = cumsum_vjp, .describe = cumsum_call},
+     .infer = same_infer, .vjp = cumsum_vjp, .describe = cumsum_call,
+     .eval = wf_cumsum_eval},
     {.schema = "prim.cumprod(Tensor x, int dim, bool reverse=False) -> Tensor", .family = WF_LIBRARY,
-     .infer = same_infer, .vjp = cumprod_vjp, .describe = cumprod_call},
+     .infer = same_infer, .vjp = cumprod_vjp, .describe = cumprod_call,
+     .eval = wf_cumprod_eval},
     {0}};
 
 void wf_ops_library(void) { wf_register(ops); }

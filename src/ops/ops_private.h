@@ -10,4 +10,13 @@
 /* True, with the number, when v is a constant fill (through views). */
 bool wf_constant(WfGraph *g, WfVal v, double *out);
 
+/* Slow evaluation for the oracle: evaluate.c, evaluate_seq.c. */
+#define WF_EVAL(name) void wf_##name##_eval(WfOracle *o, const WfNode *n)
+WF_EVAL(full); WF_EVAL(iota); WF_EVAL(size); WF_EVAL(rand);
+WF_EVAL(gather); WF_EVAL(scatter); WF_EVAL(argmax); WF_EVAL(argmin);
+WF_EVAL(cumsum); WF_EVAL(cumprod); WF_EVAL(sort); WF_EVAL(matmul);
+WF_EVAL(conv); WF_EVAL(conv_bwd_data); WF_EVAL(conv_bwd_weight); WF_EVAL(attention);
+WF_EVAL(attention_bwd); WF_EVAL(rnn); WF_EVAL(rnn_bwd);
+#undef WF_EVAL
+
 #endif

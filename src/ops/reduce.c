@@ -84,9 +84,11 @@ static const WfOp ops[] = {
      .c_int = "min_%t(%0, %1)", .c_bool = "(%0 & %1)", .reduce = min, .init = INFINITY},
     /* Index of the first extremum along one dimension; NaN counts as the extremum. */
     {REDUCE(argmax), .infer = arg_infer, .vjp = none_vjp, .reduce = max, .init = -INFINITY, .c_float = ">",
-     .c_int = ">"},
+     .c_int = ">",
+     .eval = wf_argmax_eval},
     {REDUCE(argmin), .infer = arg_infer, .vjp = none_vjp, .reduce = min, .init = INFINITY, .c_float = "<",
-     .c_int = "<"},
+     .c_int = "<",
+     .eval = wf_argmin_eval},
     {0}};
 
 void wf_ops_reduce(void) { wf_register(ops); }

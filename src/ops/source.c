@@ -24,15 +24,19 @@ static void rand_infer(WfGraph *g, const WfNode *n) { wf_set_result(g, n, 0, WF_
 
 static const WfOp ops[] = {
     {.schema = "prim.full(int[] shape, float value, ScalarType dtype) -> Tensor", .family = WF_SOURCE,
-     .infer = full_infer},
+     .infer = full_infer,
+     .eval = wf_full_eval},
     /* The index along dim, as dtype. */
     {.schema = "prim.iota(int[] shape, int dim, ScalarType dtype) -> Tensor", .family = WF_SOURCE,
-     .infer = iota_infer},
+     .infer = iota_infer,
+     .eval = wf_iota_eval},
     /* A symbolic integer as a value of rank 0. */
     {.schema = "prim.size(int value, ScalarType dtype) -> Tensor", .family = WF_SOURCE, .infer = size_infer,
-     .fold = size_fold},
+     .fold = size_fold,
+     .eval = wf_size_eval},
     /* Uniform in [0, 1), f32: Philox4x32-10 with key (seed, stream) and counter (step, element). */
-    {.schema = "prim.rand(int[] shape, int stream) -> Tensor", .family = WF_SOURCE, .infer = rand_infer},
+    {.schema = "prim.rand(int[] shape, int stream) -> Tensor", .family = WF_SOURCE, .infer = rand_infer,
+     .eval = wf_rand_eval},
     {0}};
 
 void wf_ops_source(void) { wf_register(ops); }
