@@ -244,7 +244,7 @@ typedef enum { WF_OPTIM_SGD, WF_OPTIM_ADAM, WF_OPTIM_ADAMW, WF_OPTIM_RMSPROP, WF
 typedef enum { WF_SCHEDULE_CONSTANT, WF_SCHEDULE_LINEAR, WF_SCHEDULE_COSINE, WF_SCHEDULE_STEP,
                WF_SCHEDULE_ONE_CYCLE } WfSchedule;
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
-typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4 } WfIsa;
+typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4 } WfIsa;
 typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
 typedef enum { WF_FROM_DEFAULT, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
 
@@ -342,7 +342,7 @@ WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the f
 /* ---- integer expressions: symbolic dimensions and index arithmetic ----------------------------------------------- */
 
 /* A value >= 0 is that literal; a value < 0 is -(1 + id) of an expression in a WfExprs table (negative constants are
- * expressions too: -1 to -64 are their own handles, wf_econst makes the others). Every expression is kept in
+ * expressions too: -1 to -128 are their own handles, wf_econst makes the others). Every expression is kept in
  * canonical form, a sum of products with integer coefficients over atoms (symbols, floor divisions, remainders,
  * minima, maxima), and each form exists once: equal polynomials are equal WfDim values. Simplification uses the
  * symbols' ranges, so a result is equal to what was asked for under every assignment within the ranges for which that

@@ -228,7 +228,7 @@ WfExprs *wf_exprs_new(WfCtx *ctx, WfArena *arena)
     e->scratch = wf_arena_new(ctx);
     /* Small negative constants are made first, so that their handles equal their values: C code may write -1.
      * */
-    for (int64_t v = -1; v >= -64; v--) {
+    for (int64_t v = -1; v >= -128; v--) {
         WfDim d = wf_e_const(e, v);
         WF_ASSERT(ctx, d == v);
     }

@@ -131,7 +131,7 @@ const WfOptionRow wf_option_table[] = {
      "keep the initial weights in a compiled step"},
 
     /* compile */
-    {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4", NO_RANGE,
+    {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4", NO_RANGE,
      "instruction set: v3 (AVX2) or v4 (AVX-512)"},
     {"cache", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(cache), "true", "", NO_RANGE,
      "use compiled kernels of earlier runs"},

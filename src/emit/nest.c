@@ -207,6 +207,9 @@ static bool monotonic(Em *m, const Guards *gd)
     return true;
 }
 
+/* Can a value of this scope differ between lanes? */
+static bool may_vary(const Em *m, int depth) { return m->column ? depth >= 1 : depth == m->deepest; }
+
 static const char *vname(const Em *m) { return m->vec >= 0 ? m->loop[m->vec].name : "0"; }
 
 /* for each lane l with vector variable vv: statement */
@@ -476,9 +479,7 @@ static Val gather(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
     WfVal x = wf_tensor(n, 0), index = wf_tensor(n, 2);
     int dim = (int)n->args[1].i;
     Val i = eval(m, index, ix, gd);
-    bool varies = i.depth == m->deepest && !m->column;
-    if (m->column)
-        varies = i.depth >= 1; /* the vector loop belongs to the tile scope: any of its values may vary by lane */
+    bool varies = may_vary(m, i.depth);
     if (m->n_data == 256)
         wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "too many gathers in one kernel");
     WfStr name = {.arena = m->a};
@@ -518,6 +519,11 @@ static void check(Em *m, const WfNode *n, Val v)
     WfStr *s = at(m, v.depth);
     int64_t ignore = 0;
     wf_elit(m->e, wf_int(n, 3), &ignore);
+    if (!may_vary(m, v.depth)) {
+        wf_str_printf(s, "if ((v%d[0] < %s || v%d[0] >= %s) && v%d[0] != %lldL && !st[0]) st[1] = v%d[0], st[0] = %d;\n",
+                      v.id, text(m, wf_int(n, 1)), v.id, text(m, wf_int(n, 2)), v.id, (long long)ignore, v.id, k + 1);
+        return;
+    }
     lane_loop(m, s, wf_arena_printf(m->a, "(v%d[l] < %s || v%d[l] >= %s) && v%d[l] != %lldL", v.id,
                                     text(m, wf_int(n, 1)), v.id, text(m, wf_int(n, 2)), v.id, (long long)ignore),
               "{ if (!st[0]) st[1] = v%d[l], st[0] = %d; }", v.id, k + 1);

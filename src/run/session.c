@@ -1,6 +1,5 @@
 /* Sessions: state memory, feeding, outputs. The state lies in one mapping of its own, outside the slab; its tensors
  * start as the executable's weights say. */
-#define _GNU_SOURCE
 #include "run/private.h"
 
 #include <dlfcn.h>

@@ -28,7 +28,12 @@ static bool order_of(WfGraph *g, WfVal v, int8_t *order)
         memcpy(order, x->order, (size_t)x->rank);
         return true;
     }
-    if (!n || n->op->family != WF_VIEW || n->schema->n_params != 2 || strcmp(n->schema->params[1].name, "dims") ||
+    if (!n || n->op->family == WF_LIBRARY || n->op->family == WF_REDUCE) { /* fixed: row-major */
+        for (int i = 0; i < x->rank; i++)
+            order[i] = (int8_t)i;
+        return true;
+    }
+    if (n->op->family != WF_VIEW || n->schema->n_params != 2 || strcmp(n->schema->params[1].name, "dims") ||
         n->args[1].n != x->rank || strcmp(n->schema->name, "prim.permute"))
         return false;
     int8_t inner[WF_MAX_RANK];
@@ -213,5 +218,10 @@ WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
             inherit_reduced(l.to, fresh);
     }
     wf_copy_outputs(g, l.to, l.map);
+    for (int i = 0; i < l.to->outputs.n; i++) { /* what leaves the step is row-major */
+        WfOutput *o = &l.to->outputs.at[i];
+        if (o->val && wf_value(l.to, o->val)->ordered)
+            o->val = copy_of(&l, &(WfLibraryCall){0}, 0, o->val);
+    }
     return l.to;
 }

@@ -1,0 +1,203 @@
+/* The C compiler. Each kernel is compiled to an object of its own, so that equal loop nests of one model or of several
+ * compile once: objects are cached by the hash of text, flags and compiler version. Two compiler processes run at a
+ * time; the objects are then linked into one shared object. Compilers are started by posix_spawn, never a bare fork,
+ * since the host may hold locks or MPI state. */
+#include "emit/emit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define PARALLEL 2
+
+typedef struct {
+    WfCtx *ctx;
+    WfArena *a;
+    char *dir;               /* scratch folder */
+    const char *cc;
+    const char *march;
+    char *version;
+    const char *cache_dir;
+} Cc;
+
+static const char *const flags[] = {"-std=gnu11", "-O1", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+                                    "-fPIC", "-w", "-fno-asynchronous-unwind-tables", NULL};
+
+static void remove_dir(void *p)
+{
+    Cc *c = p;
+    char *cmd[] = {"rm", "-rf", c->dir, NULL};
+    pid_t pid;
+    if (posix_spawnp(&pid, "rm", NULL, NULL, cmd, environ) == 0)
+        waitpid(pid, NULL, 0);
+}
+
+/* Starts argv with its messages going to `log`. */
+static pid_t start(Cc *c, char *const *argv, const char *log)
+{
+    posix_spawn_file_actions_t fa;
+    pid_t pid = -1;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&fa, 1, 2);
+    int rc = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&fa);
+    if (rc)
+        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Install gcc (apt-get install gcc) or name a compiler in WEFT_CC.",
+                   "the C compiler '%s' cannot be started: %s", argv[0], strerror(rc));
+    return pid;
+}
+
+static void finish(Cc *c, pid_t pid, const char *log)
+{
+    int st;
+    while (waitpid(pid, &st, 0) < 0)
+        if (errno != EINTR)
+            wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "the C compiler was lost: %s", strerror(errno));
+    if (WIFEXITED(st) && WEXITSTATUS(st) == 0)
+        return;
+    char *said = "";
+    if (wf_file_exists(log)) {
+        WfFile *f = wf_file_map(c->ctx, c->a, log);
+        said = wf_arena_strndup(c->a, (const char *)f->at, f->size < 600 ? f->size : 600);
+    }
+    const char *keep = wf_env("WEFT_KEEP_C");
+    wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, keep ? log : NULL, "Set WEFT_CC to gcc 9 or later, or clang 12 or later.",
+               "the C compiler '%s' failed on a generated kernel: %s", c->cc, said);
+}
+
+static char *version_of(Cc *c)
+{
+    char *argv[] = {(char *)c->cc, "--version", NULL};
+    char *log = wf_arena_printf(c->a, "%s/version", c->dir);
+    finish(c, start(c, argv, log), log);
+    WfFile *f = wf_file_map(c->ctx, c->a, log);
+    return wf_arena_strndup(c->a, (const char *)f->at, f->size);
+}
+
+static void key_of(Cc *c, const WfKernelSource *k, char hex[65])
+{
+    WfSha *h = wf_sha_new(c->ctx, c->a);
+    wf_sha_add(h, c->version, strlen(c->version) + 1);
+    wf_sha_add(h, c->march, strlen(c->march) + 1);
+    for (int i = 0; flags[i]; i++)
+        wf_sha_add(h, flags[i], strlen(flags[i]) + 1);
+    wf_sha_add(h, k->name, strlen(k->name) + 1);
+    wf_sha_add(h, k->prelude, strlen(k->prelude) + 1);
+    wf_sha_add(h, k->text, strlen(k->text) + 1);
+    wf_sha_hex(h, hex);
+}
+
+static pid_t compile_one(Cc *c, const WfKernelSource *k, const char *src, const char *obj, const char *log)
+{
+    WfStr s = {.arena = c->a};
+    wf_str_puts(&s, k->prelude);
+    wf_str_printf(&s, "__attribute__((visibility(\"default\")))\n%s", k->text);
+    wf_write_file(c->ctx, src, s.at, s.n);
+    char *argv[24];
+    int n = 0;
+    argv[n++] = (char *)c->cc;
+    for (int i = 0; flags[i]; i++)
+        argv[n++] = (char *)flags[i];
+    argv[n++] = (char *)c->march;
+    argv[n++] = "-c";
+    argv[n++] = (char *)src;
+    argv[n++] = "-o";
+    argv[n++] = (char *)obj;
+    argv[n] = NULL;
+    return start(c, argv, log);
+}
+
+static void link_all(Cc *c, char *const *objs, int n, const char *out)
+{
+    char **argv = WF_NEWN(c->a, char *, (size_t)n + 16);
+    char *log = wf_arena_printf(c->a, "%s/link.log", c->dir);
+    int k = 0;
+    argv[k++] = (char *)c->cc;
+    argv[k++] = "-shared";
+    argv[k++] = "-s";
+    argv[k++] = "-o";
+    argv[k++] = (char *)out;
+    for (int i = 0; i < n; i++)
+        argv[k++] = objs[i];
+    argv[k++] = "-lm";
+    argv[k] = NULL;
+    finish(c, start(c, argv, log), log);
+}
+
+static void copy_file(Cc *c, const char *from, const char *to)
+{
+    WfFile *f = wf_file_map(c->ctx, c->a, from);
+    wf_write_file(c->ctx, to, f->at, f->size);
+}
+
+void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, int isa, const char *cache_dir,
+                        const uint8_t **object, size_t *size, int *n_compiled)
+{
+    Cc *c = WF_NEW(a, Cc);
+    char tmp[] = "/tmp/weft-cc-XXXXXX";
+    c->ctx = ctx;
+    c->a = a;
+    c->cc = wf_env("WEFT_CC") ? wf_env("WEFT_CC") : "gcc";
+    c->march = isa >= 4 ? "-march=x86-64-v4" : "-march=x86-64-v3";
+    c->cache_dir = cache_dir;
+    if (!mkdtemp(tmp))
+        wf_fail(ctx, WEFT_ERR_IO, "no scratch folder can be made in /tmp: %s", strerror(errno));
+    c->dir = wf_arena_strdup(a, tmp);
+    WfDefer *cleanup = wf_env("WEFT_KEEP_C") ? NULL : wf_defer(ctx, remove_dir, c);
+    c->version = version_of(c);
+    char **objs = WF_NEWN(a, char *, (size_t)n + 1);
+    struct { pid_t pid; int k; char *log, *cached; } run[PARALLEL] = {0};
+    int running = 0;
+    *n_compiled = 0;
+    for (int i = 0; i <= n; i++) {
+        char hex[65], *cached = NULL;
+        if (i < n) {
+            key_of(c, &k[i], hex);
+            if (cache_dir) {
+                cached = wf_arena_printf(a, "%s/k/%.2s/%s.o", cache_dir, hex, hex + 2);
+                objs[i] = cached;
+                if (wf_file_exists(cached))
+                    continue;
+                wf_mkdirs(ctx, wf_arena_printf(a, "%s/k/%.2s", cache_dir, hex));
+            }
+            objs[i] = wf_arena_printf(a, "%s/%d.o", c->dir, i);
+        }
+        if (running == PARALLEL || i == n)
+            do { /* wait for the oldest */
+                if (!running)
+                    break;
+                finish(c, run[0].pid, run[0].log);
+                if (run[0].cached)
+                    copy_file(c, objs[run[0].k], run[0].cached);
+                memmove(run, run + 1, sizeof *run * (PARALLEL - 1));
+                running--;
+            } while (i == n);
+        if (i == n)
+            break;
+        wf_check_cancel(ctx);
+        run[running].k = i;
+        run[running].cached = cached;
+        run[running].log = wf_arena_printf(a, "%s/%d.log", c->dir, i);
+        run[running].pid = compile_one(c, &k[i], wf_arena_printf(a, "%s/%d.c", c->dir, i), objs[i], run[running].log);
+        running++;
+        ++*n_compiled;
+    }
+    char *out = wf_arena_printf(a, "%s/kernels.so", c->dir);
+    link_all(c, objs, n, out);
+    WfFile *f = wf_file_map(ctx, a, out);
+    uint8_t *copy = wf_arena_alloc(a, f->size);
+    memcpy(copy, f->at, f->size);
+    *object = copy;
+    *size = f->size;
+    if (cleanup)
+        wf_defer_run(cleanup);
+}

@@ -1,0 +1,130 @@
+/* The joint graph: loss, then the gradient of every trainable parameter, as nodes behind the forward pass. The loss is
+ * the model's own first output, or one of PyTorch's losses applied to it. Evaluation takes the loss and stops there. */
+#include "grad/grad.h"
+#include "ops/ops.h"
+
+#include <string.h>
+
+static WfVal user_output(WfGraph *g, const char *name)
+{
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role == WF_OUT_USER && !strcmp(g->outputs.at[i].name, name))
+            return g->outputs.at[i].val;
+    return 0;
+}
+
+/* The graph's input of that name, made if the model has none: the loss target comes with the data. */
+static WfVal target(WfGraph *g, const char *name, WfDtype t, int rank, const WfDim *shape)
+{
+    for (int i = 0; i < g->inputs.n; i++)
+        if (g->inputs.at[i].role == WF_IN_USER && !strcmp(g->inputs.at[i].name, name))
+            return g->inputs.at[i].val;
+    return wf_add_input(g, WF_IN_USER, name, t, rank, shape);
+}
+
+static WfVal class_weights(WfGraph *g, const WfOptions *o, WfVal x)
+{
+    if (!o->loss_weights)
+        return 0;
+    WfTensors *t = wf_safetensors_open(g->ctx, g->arena, o->loss_weights);
+    WfDim shape[1];
+    if (t->n != 1 || t->at[0].rank != 1 || t->at[0].dtype != WF_F32)
+        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 tensor with a weight per class is expected", o->loss_weights);
+    shape[0] = t->at[0].shape[0];
+    WfVal v = wf_add_input(g, WF_IN_CONST, "loss.weight", WF_F32, 1, shape);
+    WfInput *in = &g->inputs.at[g->inputs.n - 1];
+    in->data = t->at[0].data;
+    in->strides[0] = 1;
+    (void)x;
+    return v;
+}
+
+static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
+{
+    const WfValue *v = wf_value(g, x);
+    const char *name = o->target ? o->target : "y";
+    int reduction = o->reduction == WF_REDUCE_SUM ? 2 : 1;
+    if (o->loss == WF_LOSS_CROSS_ENTROPY || o->loss == WF_LOSS_NLL) { /* labels [N, d..] for [N, C, d..] */
+        WfDim shape[WF_MAX_RANK];
+        int r = 0;
+        if (v->rank < 1)
+            wf_fail(g->ctx, WEFT_ERR_USAGE, "--loss needs an output with classes; the model's is %s",
+                    wf_shape_text(g, x));
+        for (int i = 0; i < v->rank; i++)
+            if (i != (v->rank > 1 ? 1 : 0))
+                shape[r++] = v->shape[i];
+        WfVal y = target(g, name, WF_I64, r, shape), w = class_weights(g, o, x);
+        if (o->loss == WF_LOSS_NLL)
+            return wf_emit(g, "aten.nll_loss_nd", "vvvdd", x, y, w, reduction, (int)o->ignore_index);
+        return wf_emit(g, "aten.cross_entropy_loss", "vvvddf", x, y, w, reduction, (int)o->ignore_index,
+                       o->label_smoothing);
+    }
+    WfVal y = target(g, name, v->dtype, v->rank, v->shape);
+    switch (o->loss) {
+    case WF_LOSS_MSE: return wf_emit(g, "aten.mse_loss", "vvd", x, y, reduction);
+    case WF_LOSS_L1: return wf_emit(g, "aten.l1_loss", "vvd", x, y, reduction);
+    case WF_LOSS_SMOOTH_L1: return wf_emit(g, "aten.smooth_l1_loss", "vvdf", x, y, reduction, o->beta);
+    case WF_LOSS_HUBER: return wf_emit(g, "aten.huber_loss", "vvdf", x, y, reduction, o->delta);
+    case WF_LOSS_BCE: return wf_emit(g, "aten.binary_cross_entropy", "vvnd", x, y, reduction);
+    case WF_LOSS_BCE_WITH_LOGITS:
+        return wf_emit(g, "aten.binary_cross_entropy_with_logits", "vvnnd", x, y, reduction);
+    default: break;
+    }
+    if (o->reduction == WF_REDUCE_BATCHMEAN) {
+        WfVal s = wf_emit(g, "aten.kl_div", "vvd", x, y, 2);
+        return wf_div(g, s, wf_dim_scalar(g, v->dtype, v->rank ? v->shape[0] : 1));
+    }
+    return wf_emit(g, "aten.kl_div", "vvd", x, y, reduction);
+}
+
+static void check_loss(WfGraph *g, WfVal loss, bool own)
+{
+    if (!loss || !wf_dtype_is_float(wf_dtype_of(g, loss)) || wf_numel(g, loss) != 1)
+        wf_fail_at(g->ctx, WEFT_ERR_USAGE, loss && wf_producer(g, loss) ? wf_node_place(g, wf_producer(g, loss)) : NULL,
+                   own ? "Return the loss as the first output of forward, or name one with --loss cross_entropy."
+                       : NULL,
+                   "the model's first output is %s, not a scalar loss", loss ? wf_shape_text(g, loss) : "missing");
+}
+
+WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
+{
+    const WfOptions *o = env->options;
+    WfGraph *to = wf_graph_like(g, WF_JOINT);
+    WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
+    bool own = !o || o->loss == WF_LOSS_NONE;
+    wf_graph_copy(g, to, map);
+    int64_t leaf = o && o->predictions >= 0 && !own ? o->predictions : 0;
+    WfVal x = user_output(to, wf_arena_printf(g->arena, "%lld", (long long)leaf));
+    if (!own && !x)
+        wf_fail(g->ctx, WEFT_ERR_USAGE, "the model has no tensor output %lld for --loss", (long long)leaf);
+    WfVal loss = own ? x : option_loss(to, o, x);
+    if (own && env->eval && (!loss || wf_numel(to, loss) != 1))
+        return to; /* a model without a loss can still be evaluated */
+    check_loss(to, loss, own);
+    if (wf_rank_of(to, loss))
+        loss = wf_reshape(to, loss, 0, NULL);
+    wf_add_output(to, WF_OUT_LOSS, "loss", loss, 0);
+    if (env->eval) {
+        if (!own)
+            wf_add_output(to, WF_OUT_USER, "predictions", x, 0);
+        return to;
+    }
+    WfVal *wrt = WF_NEWN(g->arena, WfVal, (size_t)to->inputs.n + 1), *grad = WF_NEWN(g->arena, WfVal, (size_t)to->inputs.n + 1);
+    int *input = WF_NEWN(g->arena, int, (size_t)to->inputs.n + 1), n = 0;
+    for (int i = 0; i < to->inputs.n; i++)
+        if (to->inputs.at[i].role == WF_IN_PARAM && to->inputs.at[i].trainable) {
+            input[n] = i;
+            wrt[n++] = to->inputs.at[i].val;
+        }
+    wf_grad_backward(to, loss, 0, wrt, n, grad);
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        any |= grad[i] != 0;
+        if (grad[i])
+            wf_add_output(to, WF_OUT_GRAD, to->inputs.at[input[i]].name, grad[i], input[i]);
+    }
+    if (!any)
+        wf_fail_at(g->ctx, WEFT_ERR_USAGE, NULL, "Check requires_grad and detach in the model.",
+                   "no trainable parameter gets a gradient from the loss");
+    return to;
+}

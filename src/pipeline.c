@@ -1,0 +1,172 @@
+/* The compiler's table of contents: one row per pass, in order. Below it, the driver. */
+#include "pipeline.h"
+
+#include "emit/emit.h"
+#include "fuse/fuse.h"
+#include "grad/grad.h"
+#include "kernels/kernels.h"
+#include "ops/ops.h"
+#include "plan/plan.h"
+#include "simplify/simplify.h"
+#include "weave/weave.h"
+
+#include <string.h>
+
+static bool training(const WfPassEnv *env) { return !env->eval; }
+static bool evaluating(const WfPassEnv *env) { return env->eval; }
+
+const WfPass wf_pipeline[] = {
+    {"simplify/evaluation", wf_simplify_evaluation, WF_ATEN, WF_ATEN, "flags of dropout and batch norm flipped", evaluating},
+    {"simplify/functionalize", wf_simplify_functionalize, WF_ATEN, WF_FUNC, "mutation becomes values", NULL},
+    {"simplify/decompose", wf_simplify_decompose, WF_FUNC, WF_OP, "ops that own a VJP only", NULL},
+    {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
+    {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", training},
+    {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
+    {"fuse/split", wf_fuse_split, WF_PRIM, WF_PRIM, "long reductions cut into tiles", NULL},
+    {"weave/layout", wf_weave_layout, WF_PRIM, WF_PRIM, "memory orders, operand copies", NULL},
+    {"fuse/group", wf_fuse_group, WF_PRIM, WF_LOOP, "primitives grouped into loop nests", NULL},
+    {0}};
+
+static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
+{
+    bool found = !until || !*until;
+    for (const WfPass *p = wf_pipeline; p->name; p++) {
+        if ((p->when && !p->when(env)) || p->to < g->level)
+            continue;
+        double t = wf_now();
+        g = p->run(env, g);
+        wf_verify(g, p->name);
+        wf_log(env->ctx, WF_LOG_DEBUG, "%-24s %4d nodes  %.1f ms", p->name, g->nodes.n - 1, (wf_now() - t) * 1e3);
+        if (env->options && env->options->dump_dir) {
+            WfStr s = {.arena = env->arena};
+            wf_print(g, &s);
+            wf_mkdirs(env->ctx, env->options->dump_dir);
+            char *file = wf_arena_strdup(env->arena, p->name);
+            *strchr(file, '/') = '-';
+            wf_write_file(env->ctx,
+                          wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir, env->eval ? "eval-" : "",
+                                          (int)(p - wf_pipeline), file),
+                          s.at, s.n);
+        }
+        if (until && !strcmp(until, p->name))
+            return g;
+        found |= until && !strcmp(until, p->name);
+    }
+    if (!found) {
+        const char *names[32];
+        int n = 0;
+        for (const WfPass *p = wf_pipeline; p->name; p++)
+            names[n++] = p->name;
+        const char *near = wf_nearest(until, names, n);
+        wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL, near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : NULL,
+                   "no pass is called %s", until);
+    }
+    return g;
+}
+
+WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after, bool eval)
+{
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval};
+    wf_ops_init();
+    return after && *after ? run_passes(&env, g, after) : g;
+}
+
+/* ---- kernels ---- */
+
+typedef struct {
+    WfKernelSource *at;
+    int n, cap;
+    WfMap *by_text;          /* equal nests compile once */
+} Kernels;
+
+static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode *n, const int *symbols, int n_symbols,
+                                Kernels *k)
+{
+    WfKernelText *t = wf_emit_nest(g, n, symbols, n_symbols);
+    WfKernelInfo *info = WF_NEW(a, WfKernelInfo);
+    info->tiles = t->tiles;
+    info->elements = t->elements;
+    info->inplace = t->inplace;
+    info->n_checks = t->n_checks;
+    info->checks = WF_NEWN(a, const char *, (size_t)t->n_checks + 1);
+    WfGraph *body = n->args[1].graph;
+    for (int i = 0; i < t->n_checks; i++)
+        info->checks[i] = wf_node_place(body, wf_node(body, t->checks[i]));
+    int64_t at;
+    if (!wf_map_get(k->by_text, t->text, &at)) {
+        char hex[65];
+        WfSha *h = wf_sha_new(ctx, a);
+        wf_sha_add(h, t->text, strlen(t->text));
+        wf_sha_hex(h, hex);
+        if (k->n == k->cap)
+            k->at = wf_vec_grow(a, k->at, &k->cap, sizeof *k->at);
+        WfKernelSource *s = &k->at[at = k->n++];
+        s->name = wf_arena_printf(a, "wf_%.16s", hex);
+        s->prelude = t->prelude;
+        WfStr body_text = {.arena = a};
+        const char *mark = strstr(t->text, "KERNEL");
+        wf_str_putn(&body_text, t->text, (size_t)(mark - t->text));
+        wf_str_puts(&body_text, s->name);
+        wf_str_puts(&body_text, mark + 6);
+        s->text = body_text.at;
+        wf_map_put(k->by_text, t->text, at);
+    }
+    info->name = k->at[at].name;
+    return info;
+}
+
+static int graph_symbols(WfGraph *g, int *out, int max) /* in the order of plan's executable */
+{
+    int n = 0;
+    for (int i = 0; i < g->inputs.n; i++)
+        for (int d = 0; g->inputs.at[i].role == WF_IN_USER && d < wf_value(g, g->inputs.at[i].val)->rank; d++) {
+            int id = wf_esym_id(g->exprs, wf_value(g, g->inputs.at[i].val)->shape[d]);
+            bool known = id < 0;
+            for (int k = 0; k < n && !known; k++)
+                known = out[k] == id;
+            if (!known && n < max)
+                out[n++] = id;
+        }
+    return n;
+}
+
+static void one_program(WfPassEnv *env, WfGraph *g, WfExe *x, WfProgramKind kind, Kernels *k)
+{
+    int symbols[64], n_symbols = graph_symbols(g, symbols, 64);
+    WfKernelInfo **info = WF_NEWN(env->arena, WfKernelInfo *, (size_t)g->nodes.n);
+    for (int i = 1; i < g->nodes.n; i++)
+        if (wf_node(g, (WfNodeId)i)->op->family == WF_LOOPNEST)
+            info[i] = one_kernel(env->ctx, env->arena, g, wf_node(g, (WfNodeId)i), symbols, n_symbols, k);
+    wf_plan_program(env, g, info, x, kind);
+}
+
+WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *cache_dir)
+{
+    wf_ops_init();
+    WfExe *x = WF_NEW(a, WfExe);
+    x->ctx = ctx;
+    x->arena = a;
+    x->exprs = g->exprs;
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .out = x};
+    Kernels k = {.by_text = wf_map_new(a)};
+    char hex[65];
+    wf_signature(g, hex);
+    x->signature = wf_arena_strdup(a, hex);
+    WfGraph *step = run_passes(&env, g, NULL);
+    for (int i = 0; i < step->outputs.n; i++)
+        x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
+    one_program(&env, step, x, WF_PROG_STEP, &k);
+    env.eval = true;
+    one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_EVAL, &k);
+    WfStr key = {.arena = a};
+    wf_options_key(o, &key);
+    x->options = key.at ? key.at : "";
+    x->isa = o->isa == WF_ISA_V3 ? 3 : o->isa == WF_ISA_V4 ? 4 : wf_isa_level();
+    int compiled;
+    if (o->isa == WF_ISA_V3_V4 || x->isa < 4)
+        wf_compile_kernels(ctx, a, k.at, k.n, 3, cache_dir, &x->object[0], &x->object_size[0], &compiled);
+    if (o->isa == WF_ISA_V3_V4 || x->isa >= 4)
+        wf_compile_kernels(ctx, a, k.at, k.n, 4, cache_dir, &x->object[1], &x->object_size[1], &compiled);
+    wf_log(ctx, WF_LOG_INFO, "%d kernels, %d compiled now", k.n, compiled);
+    return x;
+}
