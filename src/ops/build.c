@@ -331,7 +331,7 @@ WfVal wf_operand(WfGraph *g, const WfNode *n, int arg, WfDtype t)
  * numbers) a lower priority only raises the category, to that category's default dtype for numbers. */
 static int category(WfDtype t) { return t == WF_BOOL ? 0 : wf_dtype_is_float(t) ? 2 : 1; }
 
-static WfDtype join(WfDtype a, WfDtype b)
+WfDtype wf_promote_types(WfDtype a, WfDtype b)
 {
     if (!a || a == b)
         return b;
@@ -359,13 +359,13 @@ WfDtype wf_promote(WfGraph *g, const WfNode *n, const int *args, int n_args)
         const WfArg *a = &n->args[args[i]];
         if (a->kind == WF_ARG_TENSOR) {
             int p = wf_rank_of(g, a->val) ? 0 : 1;
-            level[p] = join(level[p], wf_dtype_of(g, a->val));
+            level[p] = wf_promote_types(level[p], wf_dtype_of(g, a->val));
         } else if (a->kind == WF_ARG_FLOAT) {
-            level[2] = join(level[2], WF_F32);
+            level[2] = wf_promote_types(level[2], WF_F32);
         } else if (a->kind == WF_ARG_INT) {
-            level[2] = join(level[2], WF_I64);
+            level[2] = wf_promote_types(level[2], WF_I64);
         } else if (a->kind == WF_ARG_BOOL) {
-            level[2] = join(level[2], WF_BOOL);
+            level[2] = wf_promote_types(level[2], WF_BOOL);
         }
     }
     WfDtype t = 0;

@@ -68,6 +68,7 @@ WfVal wf_scatter(WfGraph *g, WfVal x, int dim, WfVal index, WfVal src, const cha
 WfVal wf_operand(WfGraph *g, const WfNode *n, int arg, WfDtype t);
 /* PyTorch's type promotion over the given argument positions (tensors, 0-d tensors, Python numbers). */
 WfDtype wf_promote(WfGraph *g, const WfNode *n, const int *args, int n_args);
+WfDtype wf_promote_types(WfDtype a, WfDtype b); /* torch.promote_types; 0 is no type */
 WfDtype wf_promote_float(WfGraph *g, const WfNode *n, const int *args, int n_args); /* integers become f32 */
 WfDtype wf_dtype_of(WfGraph *g, WfVal v);
 int wf_rank_of(WfGraph *g, WfVal v);
