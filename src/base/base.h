@@ -199,6 +199,7 @@ WfTensors *wf_safetensors_open(WfCtx *ctx, WfArena *a, const char *path);
 WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 const WfTensor *wf_tensors_find(const WfTensors *t, const char *name);
 void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n); /* tensors sorted by name */
+const uint8_t *wf_safetensors_bytes(WfCtx *ctx, WfArena *a, const WfTensor *t, int n, size_t *size); /* the same bytes */
 /* MNIST's IDX format, plain or gzip-compressed. One tensor named "". */
 WfTensor *wf_idx_open(WfCtx *ctx, WfArena *a, const char *path);
 WfTensor *wf_idx_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);

@@ -220,9 +220,9 @@ static void put_header(WfStr *s, const WfTensor **sorted, const int64_t *from, i
         wf_str_putc(s, ' ');
 }
 
-void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n)
+/* The tensors in the order they lie in the file, and the header with its length in front. */
+static const WfTensor **lay_out(WfCtx *ctx, WfArena *a, const char *what, const WfTensor *t, int n, WfStr *header)
 {
-    WfArena *a = wf_arena_scratch(ctx);
     const WfTensor **named = WF_NEWN(a, const WfTensor *, (size_t)n);
     const WfTensor **laid = WF_NEWN(a, const WfTensor *, (size_t)n);
     int64_t *from = WF_NEWN(a, int64_t, (size_t)n), at = 0;
@@ -237,25 +237,48 @@ void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n
     qsort(laid, (size_t)n, sizeof(*laid), by_width);
     for (int i = 1; i < n; i++)
         if (!strcmp(named[i - 1]->name, named[i]->name))
-            wf_fail(ctx, WEFT_ERR_USAGE, "%s: two tensors are named '%s'", path, named[i]->name);
+            wf_fail(ctx, WEFT_ERR_USAGE, "%s: two tensors are named '%s'", what, named[i]->name);
     WfMap *place = wf_map_new(a);
     for (int i = 0; i < n; i++) {
         wf_map_put(place, laid[i]->name, at);
         if (!wf_add_ok(at, (int64_t)laid[i]->bytes, &at))
-            wf_fail(ctx, WEFT_ERR_USAGE, "%s: the tensors are too large for one file", path);
+            wf_fail(ctx, WEFT_ERR_USAGE, "%s: the tensors are too large for one file", what);
     }
     for (int i = 0; i < n; i++)
         wf_map_get(place, named[i]->name, &from[i]);
-    WfStr header = { .arena = a };
-    put_header(&header, named, from, n);
-    uint8_t length[8];
+    WfStr text = { .arena = a };
+    put_header(&text, named, from, n);
+    header->arena = a;
     for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)((uint64_t)header.n >> 8 * i);
+        wf_str_putc(header, (char)((uint64_t)text.n >> 8 * i));
+    wf_str_putn(header, text.at, text.n);
+    return laid;
+}
+
+void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n)
+{
+    WfArena *a = wf_arena_scratch(ctx);
+    WfStr header = { 0 };
+    const WfTensor **laid = lay_out(ctx, a, path, t, n, &header);
     WfOut *o = wf_out_open(ctx, path);
-    wf_out_write(o, length, 8);
     wf_out_write(o, header.at, header.n);
     for (int i = 0; i < n; i++)
         wf_out_write(o, laid[i]->data, laid[i]->bytes);
     wf_out_commit(o);
     wf_arena_free(a);
+}
+
+const uint8_t *wf_safetensors_bytes(WfCtx *ctx, WfArena *a, const WfTensor *t, int n, size_t *size)
+{
+    WfStr header = { 0 };
+    const WfTensor **laid = lay_out(ctx, a, "weights", t, n, &header);
+    size_t at = header.n;
+    *size = header.n;
+    for (int i = 0; i < n; i++)
+        *size += t[i].bytes;
+    uint8_t *p = wf_arena_alloc(a, *size);
+    memcpy(p, header.at, header.n);
+    for (int i = 0; i < n; at += laid[i++]->bytes)
+        memcpy(p + at, laid[i]->data, laid[i]->bytes);
+    return p;
 }

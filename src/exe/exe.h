@@ -115,8 +115,6 @@ typedef struct {
     bool has_loss;
 } WfExe;
 
-/* Checks every index and expression of an executable read from a file. */
-void wf_exe_verify(const WfExe *x);
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises WEFT_ERR_FILE */
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */

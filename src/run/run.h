@@ -9,9 +9,12 @@
 
 typedef struct WfSession WfSession;
 
-/* threads 0: as many as the machine has. Weights come from x->weights where they are there, else zeros; state from its
- * fill. Memory comes from the context's allocator. */
-WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa);
+/* Where start values come from: writes the dense value of the named tensor to `to`; false: unknown name. */
+typedef struct { bool (*fn)(void *user, const char *name, void *to, size_t bytes); void *user; } WfWeightSource;
+
+/* threads 0: as many as the machine has. Weights come from `weights` (fn may be NULL), else from x->weights, else they
+ * are zeros; optimiser state starts at its fill. */
+WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights);
 void wf_session_free(WfSession *s);      /* NULL is fine; also done by the context */
 
 /* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte

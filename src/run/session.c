@@ -50,7 +50,7 @@ static int64_t static_bytes(const WfSession *s, const WfExeInput *in)
     return n;
 }
 
-static void start_value(WfSession *s, int i)
+static void start_value(WfSession *s, int i, WfWeightSource weights)
 {
     const WfExeInput *in = &s->x->inputs[i];
     int64_t bytes = static_bytes(s, in);
@@ -60,6 +60,8 @@ static void start_value(WfSession *s, int i)
             wf_store_f64(in->dtype, to + k * (int64_t)wf_dtype_size(in->dtype), in->fill);
         return;
     }
+    if (weights.fn && weights.fn(weights.user, in->name, to, (size_t)bytes))
+        return;
     const WfTensor *t = s->x->weights ? wf_tensors_find(s->x->weights, in->name) : NULL;
     if (!t)
         return;
@@ -84,7 +86,7 @@ static void release(void *p)
     wf_arena_free(s->arena);
 }
 
-WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa)
+WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights)
 {
     WfArena *a = wf_arena_new(ctx);
     WfSession *s = WF_NEW(a, WfSession);
@@ -124,7 +126,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa)
     for (int i = 0; i < x->n_inputs; i++)
         if (s->state_offset[i] >= 0) {
             s->input[i] = s->state + s->state_offset[i];
-            start_value(s, i);
+            start_value(s, i, weights);
         }
     load_object(s);
     s->team = wf_team_new(ctx, s->threads, wf_kernels_thread_init, NULL);

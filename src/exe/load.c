@@ -1,0 +1,279 @@
+/* Reading an executable. The file is not trusted: types, counts and indices are checked before use, expressions are
+ * parsed again, and a wrong file is one clear error. (Its kernels are code and are run: load only what you compiled.) */
+#include "exe/private.h"
+
+#include <string.h>
+
+typedef struct { WfCtx *ctx; WfArena *a; WfExe *x; const char *path; } Load;
+
+static WF_NORETURN void bad(Load *l, const char *what)
+{
+    wf_fail_at(l->ctx, WEFT_ERR_FILE, l->path, "Compile it again with weft compile.", "not a usable compiled step: %s",
+               what);
+}
+
+static json_t *field(Load *l, json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+    if (!v)
+        bad(l, wf_arena_printf(l->a, "'%s' is missing", key));
+    return v;
+}
+
+static json_t *list(Load *l, json_t *o, const char *key, size_t most)
+{
+    json_t *v = field(l, o, key);
+    if (!json_is_array(v) || json_array_size(v) > most)
+        bad(l, wf_arena_printf(l->a, "'%s' is no list of sensible length", key));
+    return v;
+}
+
+static int64_t integer(Load *l, json_t *v, int64_t lo, int64_t hi, const char *key)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi)
+        bad(l, wf_arena_printf(l->a, "'%s' is out of range", key));
+    return json_integer_value(v);
+}
+
+#define INT(o, key, lo, hi) integer(l, field(l, o, key), lo, hi, key)
+
+static double number(Load *l, json_t *o, const char *key)
+{
+    json_t *v = field(l, o, key);
+    if (!json_is_number(v))
+        bad(l, wf_arena_printf(l->a, "'%s' is no number", key));
+    return json_number_value(v);
+}
+
+static bool truth(Load *l, json_t *o, const char *key) { return json_is_true(field(l, o, key)); }
+
+static const char *string(Load *l, json_t *v) /* NULL for null */
+{
+    if (!v || json_is_null(v))
+        return NULL;
+    if (!json_is_string(v))
+        bad(l, "text is expected");
+    return wf_arena_strdup(l->a, json_string_value(v));
+}
+
+static const char *need_string(Load *l, json_t *o, const char *key)
+{
+    const char *s = string(l, field(l, o, key));
+    if (!s)
+        bad(l, wf_arena_printf(l->a, "'%s' is empty", key));
+    return s;
+}
+
+static WfDtype dtype(Load *l, json_t *o)
+{
+    const char *s = need_string(l, o, "dtype");
+    WfDtype t = wf_dtype_parse(s);
+    if (!t)
+        bad(l, "unknown dtype");
+    return t;
+}
+
+static WfDim dim(Load *l, json_t *v)
+{
+    if (json_is_integer(v))
+        return wf_econst(l->x->exprs, json_integer_value(v));
+    const char *s = string(l, v), *end;
+    if (!s)
+        bad(l, "a size is missing");
+    WfDim d = wf_eparse(l->x->exprs, s, &end);
+    if (*end)
+        bad(l, "a size does not parse");
+    return d;
+}
+
+static int dims(Load *l, json_t *v, WfDim *out)
+{
+    if (!json_is_array(v) || json_array_size(v) > WF_EXE_RANK)
+        bad(l, "a shape has too many dimensions");
+    for (size_t i = 0; i < json_array_size(v); i++)
+        out[i] = dim(l, json_array_get(v, i));
+    return (int)json_array_size(v);
+}
+
+static void read_symbols(Load *l, json_t *j)
+{
+    WfExe *x = l->x;
+    json_t *a = list(l, j, "symbols", 64);
+    x->n_symbols = (int)json_array_size(a);
+    x->symbols = WF_NEWN(l->a, WfExeSymbol, (size_t)x->n_symbols + 1);
+    for (int i = 0; i < x->n_symbols; i++) {
+        json_t *o = json_array_get(a, (size_t)i);
+        WfExeSymbol *s = &x->symbols[i];
+        s->name = need_string(l, o, "name");
+        s->lo = INT(o, "lo", INT64_MIN, INT64_MAX);
+        s->hi = INT(o, "hi", INT64_MIN, INT64_MAX);
+        s->input = (int)INT(o, "input", 0, 1 << 24);
+        s->dim = (int)INT(o, "dim", 0, WF_EXE_RANK - 1);
+        wf_sym(x->exprs, s->name, s->lo, s->hi);
+    }
+}
+
+static void read_inputs(Load *l, json_t *j)
+{
+    WfExe *x = l->x;
+    json_t *a = list(l, j, "inputs", 1 << 20);
+    x->n_inputs = (int)json_array_size(a);
+    x->inputs = WF_NEWN(l->a, WfExeInput, (size_t)x->n_inputs + 1);
+    for (int i = 0; i < x->n_inputs; i++) {
+        json_t *o = json_array_get(a, (size_t)i), *also = list(l, o, "also", 4096);
+        WfExeInput *in = &x->inputs[i];
+        in->role = (WfExeRole)INT(o, "role", 0, WF_XIN_SCALAR);
+        in->name = need_string(l, o, "name");
+        in->dtype = dtype(l, o);
+        in->rank = dims(l, field(l, o, "shape"), in->shape);
+        in->trainable = truth(l, o, "trainable");
+        in->persistent = truth(l, o, "persistent");
+        in->used = truth(l, o, "used");
+        in->fill = number(l, o, "fill");
+        in->of = string(l, field(l, o, "of"));
+        in->n_aliases = (int)json_array_size(also);
+        in->aliases = WF_NEWN(l->a, const char *, (size_t)in->n_aliases + 1);
+        for (int k = 0; k < in->n_aliases; k++)
+            if (!(in->aliases[k] = string(l, json_array_get(also, (size_t)k))))
+                bad(l, "an alias is empty");
+    }
+    for (int i = 0; i < x->n_symbols; i++)
+        if (x->symbols[i].input >= x->n_inputs || x->symbols[i].dim >= x->inputs[x->symbols[i].input].rank)
+            bad(l, "a symbol names no input");
+}
+
+static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
+{
+    json_t *ops = list(l, o, "operands", 8192), *params = list(l, o, "params", 32), *fp = list(l, o, "fparams", 8);
+    json_t *checks = list(l, o, "checks", 4096);
+    c->kind = (WfCallKind)INT(o, "kind", 0, WF_CALL_COPY);
+    c->symbol = string(l, field(l, o, "symbol"));
+    if (!c->symbol && c->kind != WF_CALL_COPY)
+        bad(l, "a call has no name");
+    c->n = (int)json_array_size(ops);
+    if ((c->kind == WF_CALL_COPY && c->n != 2) || (c->kind == WF_CALL_LIB && c->n > 16))
+        bad(l, "a call has a wrong number of operands");
+    c->operand = WF_NEWN(l->a, WfExeOperand, (size_t)c->n + 1);
+    for (int i = 0; i < c->n; i++) {
+        json_t *p = json_array_get(ops, (size_t)i);
+        if (!json_is_array(p) || json_array_size(p) != 4)
+            bad(l, "an operand is malformed");
+        c->operand[i].buf = (int)integer(l, json_array_get(p, 0), c->kind == WF_CALL_LIB ? -2 : 0, n_bufs - 1, "buf");
+        c->operand[i].offset = dim(l, json_array_get(p, 1));
+        c->operand[i].rank = dims(l, json_array_get(p, 2), c->operand[i].shape);
+        if (dims(l, json_array_get(p, 3), c->operand[i].stride) != c->operand[i].rank)
+            bad(l, "an operand is malformed");
+    }
+    c->tiles = dim(l, field(l, o, "tiles"));
+    c->elements = dim(l, field(l, o, "elements"));
+    for (size_t i = 0; i < json_array_size(params); i++)
+        c->param[i] = integer(l, json_array_get(params, i), INT64_MIN, INT64_MAX, "params");
+    for (size_t i = 0; i < json_array_size(fp); i++)
+        c->fparam[i] = json_number_value(json_array_get(fp, i));
+    c->workspace = (int)INT(o, "workspace", -1, n_bufs - 1);
+    c->name = string(l, field(l, o, "name"));
+    c->where = string(l, field(l, o, "where"));
+    c->n_checks = (int)json_array_size(checks);
+    c->checks = WF_NEWN(l->a, const char *, (size_t)c->n_checks + 1);
+    for (int i = 0; i < c->n_checks; i++)
+        c->checks[i] = string(l, json_array_get(checks, (size_t)i));
+}
+
+static void read_program(Load *l, json_t *o, WfExeProgram *p)
+{
+    WfExe *x = l->x;
+    json_t *calls = list(l, o, "calls", 1 << 20), *bufs = list(l, o, "bufs", 1 << 21), *outs = list(l, o, "outputs", 1 << 20);
+    p->n_calls = (int)json_array_size(calls);
+    p->n_bufs = (int)json_array_size(bufs);
+    p->n_outputs = (int)json_array_size(outs);
+    p->commit = (int)INT(o, "commit", 0, p->n_calls);
+    p->bufs = WF_NEWN(l->a, WfExeBuf, (size_t)p->n_bufs + 1);
+    p->calls = WF_NEWN(l->a, WfExeCall, (size_t)p->n_calls + 1);
+    p->outputs = WF_NEWN(l->a, WfExeOutput, (size_t)p->n_outputs + 1);
+    for (int i = 0; i < p->n_bufs; i++) {
+        json_t *b = json_array_get(bufs, (size_t)i);
+        WfExeBuf *f = &p->bufs[i];
+        f->place = (WfPlace)INT(b, "place", 0, WF_PLACE_INPUT);
+        f->dtype = dtype(l, b);
+        f->rank = dims(l, field(l, b, "shape"), f->shape);
+        if (dims(l, field(l, b, "stride"), f->stride) != f->rank)
+            bad(l, "a buffer is malformed");
+        f->bytes = dim(l, field(l, b, "bytes"));
+        f->input = (int)INT(b, "input", f->place == WF_PLACE_INPUT ? 0 : -1, x->n_inputs - 1);
+        f->first = (int)INT(b, "first", -1, p->n_calls);
+        f->last = (int)INT(b, "last", -1, p->n_calls);
+        f->same_as = (int)INT(b, "same_as", -1, i - 1);
+        f->name = string(l, field(l, b, "name"));
+    }
+    for (int i = 0; i < p->n_calls; i++)
+        read_call(l, json_array_get(calls, (size_t)i), &p->calls[i], p->n_bufs);
+    for (int i = 0; i < p->n_outputs; i++) {
+        json_t *e = json_array_get(outs, (size_t)i);
+        p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_METRIC);
+        p->outputs[i].name = string(l, field(l, e, "name"));
+        p->outputs[i].buf = (int)INT(e, "buf", -1, p->n_bufs - 1);
+        p->outputs[i].input = (int)INT(e, "input", 0, x->n_inputs ? x->n_inputs - 1 : 0);
+    }
+}
+
+static void read_groups(Load *l, json_t *j)
+{
+    WfExe *x = l->x;
+    json_t *a = list(l, j, "groups", 1 << 16);
+    x->n_groups = (int)json_array_size(a);
+    x->groups = WF_NEWN(l->a, WfExeGroup, (size_t)x->n_groups + 1);
+    for (int i = 0; i < x->n_groups; i++) {
+        json_t *o = json_array_get(a, (size_t)i);
+        x->groups[i] = (WfExeGroup){
+            .optimizer = need_string(l, o, "optimizer"), .lr = number(l, o, "lr"),
+            .betas = {number(l, o, "beta1"), number(l, o, "beta2")}, .eps = number(l, o, "eps"),
+            .weight_decay = number(l, o, "weight_decay"), .momentum = number(l, o, "momentum"),
+            .dampening = number(l, o, "dampening"), .alpha = number(l, o, "alpha"), .lr_decay = number(l, o, "lr_decay"),
+            .nesterov = truth(l, o, "nesterov"), .amsgrad = truth(l, o, "amsgrad"), .maximize = truth(l, o, "maximize"),
+            .centered = truth(l, o, "centered"), .lr_scale = number(l, o, "lr_scale")};
+    }
+}
+
+static void read_all(Load *l, json_t *j)
+{
+    WfExe *x = l->x;
+    if (!json_is_object(j))
+        bad(l, "exe.json is no object");
+    if (INT(j, "format", 0, INT64_MAX) != WF_EXE_FORMAT)
+        bad(l, "it was written by another version of Weft");
+    x->signature = need_string(l, j, "signature");
+    x->options = need_string(l, j, "options");
+    x->isa = (int)INT(j, "isa", 0, 4);
+    x->has_loss = truth(l, j, "has_loss");
+    read_symbols(l, j);
+    read_inputs(l, j);
+    read_groups(l, j);
+    json_t *p = list(l, j, "programs", WF_PROGRAMS);
+    if (json_array_size(p) != WF_PROGRAMS)
+        bad(l, "a program is missing");
+    for (int i = 0; i < WF_PROGRAMS; i++)
+        read_program(l, json_array_get(p, (size_t)i), &x->program[i]);
+}
+
+WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path)
+{
+    WfFile *f = wf_file_map(ctx, a, path);
+    WfZip *z = wf_zip_open(ctx, a, f, true);
+    const WfZipEntry *e = wf_zip_find(z, "exe.json"), *w = wf_zip_find(z, "weights.safetensors");
+    WfExe *x = WF_NEW(a, WfExe);
+    Load l = {.ctx = ctx, .a = a, .x = x, .path = path};
+    if (!e)
+        bad(&l, "exe.json is missing");
+    x->ctx = ctx;
+    x->arena = a;
+    x->exprs = wf_exprs_new(ctx, a);
+    read_all(&l, wf_json_parse(ctx, (const char *)e->at, e->size, path));
+    for (int i = 0; i < 2; i++) {
+        const WfZipEntry *o = wf_zip_find(z, i ? "kernels.v4.so" : "kernels.v3.so");
+        x->object[i] = o ? o->at : NULL;
+        x->object_size[i] = o ? o->size : 0;
+    }
+    if (w)
+        x->weights = wf_safetensors_parse(ctx, a, w->at, w->size, path);
+    return x;
+}
