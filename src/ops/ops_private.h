@@ -19,4 +19,12 @@ WF_EVAL(conv); WF_EVAL(conv_bwd_data); WF_EVAL(conv_bwd_weight); WF_EVAL(attenti
 WF_EVAL(attention_bwd); WF_EVAL(rnn); WF_EVAL(rnn_bwd);
 #undef WF_EVAL
 
+/* Shared by activations and losses, without overflow: log(1 + exp(x)), log(sigmoid(x)). */
+WfVal wf_softplus(WfGraph *g, WfVal x);
+WfVal wf_log_sigmoid(WfGraph *g, WfVal x);
+
+/* torch.matmul of any ranks; x w' + b (b may be 0). Failures name n. */
+WfVal wf_matmul_any(WfGraph *g, const WfNode *n, WfVal a, WfVal b);
+WfVal wf_linear(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b);
+
 #endif

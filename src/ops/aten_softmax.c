@@ -1,0 +1,99 @@
+/* Softmax and its logarithm. Both are kept as nodes until the primitive level, because their gradients by results,
+ * y (dy - sum y dy) and dy - exp(y) sum dy, are cheaper and more exact than those of the primitives. */
+#include "ops/ops_private.h"
+
+#define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
+#define X wf_tensor(n, 0)
+
+static uint32_t mask(WfGraph *g, const WfNode *n)
+{
+    int r = wf_rank_of(g, X);
+    int d = wf_dim_index(g, n, wf_int(n, 1), r);
+    return r ? 1u << d : 0;
+}
+
+/* half_to_float: 16-bit input, f32 result (CUDA exports only) */
+static void softmax_infer(WfGraph *g, const WfNode *n)
+{
+    const WfValue *x = wf_value(g, X);
+    wf_set_result(g, n, 0, wf_bool(n, 2) ? WF_F32 : x->dtype, x->rank, x->shape);
+}
+
+static WfVal input(WfGraph *g, const WfNode *n) { return wf_bool(n, 2) ? wf_cast(g, X, WF_F32) : X; }
+
+/* x minus its largest element along the dimension; the shift cancels, so no gradient goes through it. */
+static WfVal shifted(WfGraph *g, WfVal x, uint32_t m)
+{
+    return wf_sub(g, x, wf_detach(g, wf_reduce(g, "prim.amax", x, m, true)));
+}
+
+static int softmax(DECOMPOSE)
+{
+    uint32_t m = mask(g, n);
+    WfVal e = wf_unary(g, "prim.exp", shifted(g, input(g, n), m));
+    out[0] = wf_div(g, e, wf_sum(g, e, m, true));
+    return 1;
+}
+
+static int log_softmax(DECOMPOSE)
+{
+    uint32_t m = mask(g, n);
+    WfVal s = shifted(g, input(g, n), m);
+    out[0] = wf_sub(g, s, wf_unary(g, "prim.log", wf_sum(g, wf_unary(g, "prim.exp", s), m, true)));
+    return 1;
+}
+
+static void softmax_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
+{
+    WfVal s = wf_sum(g, wf_mul(g, dy[0], n->out), mask(g, n), true);
+    dx[0] = wf_cast(g, wf_mul(g, n->out, wf_sub(g, dy[0], s)), wf_dtype_of(g, X));
+}
+
+static void log_softmax_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
+{
+    WfVal s = wf_sum(g, dy[0], mask(g, n), true);
+    dx[0] = wf_cast(g, wf_sub(g, dy[0], wf_mul(g, wf_unary(g, "prim.exp", n->out), s)), wf_dtype_of(g, X));
+}
+
+static WfVal floating(WfGraph *g, const WfNode *n) /* of the dtype asked for; integers become f32 */
+{
+    WfDtype t = wf_dtype_of(g, X);
+    return wf_cast(g, X, wf_has(n, 2) ? n->args[2].dtype : wf_dtype_is_float(t) ? t : WF_F32);
+}
+
+static int softmax_int(DECOMPOSE)
+{
+    out[0] = wf_emit(g, "aten._softmax", "vib", floating(g, n), wf_int(n, 1), 0);
+    return 1;
+}
+
+static int log_softmax_int(DECOMPOSE)
+{
+    out[0] = wf_emit(g, "aten._log_softmax", "vib", floating(g, n), wf_int(n, 1), 0);
+    return 1;
+}
+
+/* Rows of -inf only give zeros instead of NaN. */
+static int safe_softmax(DECOMPOSE)
+{
+    WfVal x = floating(g, n), y = wf_emit(g, "aten._softmax", "vib", x, wf_int(n, 1), 0);
+    WfVal top = wf_detach(g, wf_reduce(g, "prim.amax", x, mask(g, n), true));
+    WfVal none = wf_binary(g, "prim.eq", top, wf_like(g, x, -__builtin_inf()));
+    out[0] = wf_where(g, none, wf_like(g, x, 0), y);
+    return 1;
+}
+
+static const WfOp ops[] = {
+    {.schema = "aten._softmax(Tensor self, int dim, bool half_to_float) -> Tensor", .family = WF_COMPOSITE,
+     .infer = softmax_infer, .decompose = softmax, .vjp = softmax_vjp},
+    {.schema = "aten._log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", .family = WF_COMPOSITE,
+     .infer = softmax_infer, .decompose = log_softmax, .vjp = log_softmax_vjp},
+    {.schema = "aten.softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", .family = WF_COMPOSITE,
+     .decompose = softmax_int},
+    {.schema = "aten.log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+     .family = WF_COMPOSITE, .decompose = log_softmax_int},
+    {.schema = "aten._safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", .family = WF_COMPOSITE,
+     .decompose = safe_softmax},
+    {0}};
+
+void wf_ops_aten_softmax(void) { wf_register(ops); }
