@@ -227,7 +227,7 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
     node_key(&key, op, c, args, g->no_grad);
     int64_t hit;
     const WfNode *n;
-    if (wf_map_get_bytes(g->shared, key.at, key.n, &hit)) {
+    if (!op->pure_random && wf_map_get_bytes(g->shared, key.at, key.n, &hit)) {
         n = wf_node(g, (WfNodeId)hit);
     } else {
         WfNode *fresh = wf_append_raw(g, op, args, c->n_ret);
