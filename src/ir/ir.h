@@ -142,6 +142,10 @@ struct WfOp {
     uint32_t mutated_args; /* bit p: argument p is mutated although the schema does not say so (batch_norm) ... */
     const char *functional;/* ... and this op returns the new values after its ordinary results. Also the functional
                             * twin of an in-place op when it is not the same name without the underscore. */
+    /* Turns the arguments of a training node into those of its evaluation form (dropout, batch_norm, ...); NULL: the
+     * same. */
+    void (*evaluation)(WfGraph *g, WfArg *args);
+    int8_t predictions;    /* losses: 1 + the argument that holds the predictions */
     bool pure_random;      /* draws random numbers: never shared, its stream is part of its arguments */
 };
 

@@ -1,0 +1,49 @@
+/* api: weft.h for both libraries, and the same things one level lower for the program `weft`. */
+#ifndef WF_API_H
+#define WF_API_H
+
+#include "run/run.h"
+
+typedef struct WfModelRef WfModelRef; /* what the compiler half keeps of an import */
+
+struct weft_program {
+    WfCtx *ctx;
+    WfArena *arena;
+    WfOptions options;
+    const char *path;            /* of the .pt2 or .weft; NULL for a built graph */
+    struct WfGraph *graph;       /* level aten; NULL for a compiled step */
+    const uint8_t *identity;     /* bytes that identify the model in cache keys */
+    size_t identity_size;
+    const WfExe *exe;            /* NULL: not compiled yet */
+    bool loaded;                 /* came from a .weft */
+    bool from_cache;
+    double compile_s;
+    void *build;                 /* graph under construction */
+    weft_session *sessions;
+};
+
+struct weft_session {
+    weft_program *program;
+    WfSession *run;
+    WfProgramKind last;          /* which program's outputs are current */
+    double step_s;
+    double lr;
+    weft_session *next;
+};
+
+/* The compiler half; in libweft-run these raise WEFT_ERR_USAGE. */
+void wf_program_open_model(weft_program *p, const char *path);
+void wf_program_compile(weft_program *p);          /* p->exe afterwards; uses the cache */
+bool wf_program_weight(void *program, const char *name, void *to, size_t bytes); /* a WfWeightSource */
+void wf_program_save(weft_program *p, const char *path);
+
+/* Raising versions of the public calls, for the program `weft`. */
+weft_program *wf_open(WfCtx *ctx, const char *path);
+weft_session *wf_start(weft_program *p);
+/* Weights and persistent buffers under every name, tied ones too. */
+void wf_save_weights(weft_session *s, const char *path);
+void wf_load_weights(weft_session *s, const char *path);
+/* Where compiled steps are kept: --cache-dir, WEFT_CACHE_DIR, XDG_CACHE_HOME/weft, HOME/.cache/weft; NULL: nowhere. */
+const char *wf_cache_dir(WfCtx *ctx, WfArena *a, const WfOptions *o);
+
+#endif

@@ -1,0 +1,365 @@
+/* The compiler half of the public interface: models, graphs built by hand, the cache of compiled steps. A cache entry is
+ * a compiled step without weights, keyed by everything that shapes it; it is written atomically, so that concurrent
+ * writers cannot harm each other, and a damaged one is compiled again with a warning. */
+#include "api/api.h"
+
+#include "import/import.h"
+#include "ops/ops.h"
+#include "pipeline.h"
+
+#include <math.h>
+#include <string.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+const char *wf_cache_dir(WfCtx *ctx, WfArena *a, const WfOptions *o)
+{
+    (void)ctx;
+    if (!o->cache)
+        return NULL;
+    if (o->cache_dir)
+        return o->cache_dir;
+    if (wf_env("WEFT_CACHE_DIR"))
+        return wf_env("WEFT_CACHE_DIR");
+    if (wf_env("XDG_CACHE_HOME"))
+        return wf_arena_printf(a, "%s/weft", wf_env("XDG_CACHE_HOME"));
+    return wf_env("HOME") ? wf_arena_printf(a, "%s/.cache/weft", wf_env("HOME")) : NULL;
+}
+
+void wf_program_open_model(weft_program *p, const char *path)
+{
+    wf_ops_init();
+    WfModel *m = wf_import_pt2(p->ctx, p->arena, path, true);
+    p->graph = m->graph;
+    p->identity = m->json;
+    p->identity_size = m->json_size;
+    if (!m->training && !p->options.accept_lost_stopgrad)
+        p->build = m; /* refused when it is to be trained; see wf_program_compile */
+}
+
+static void add_text(WfSha *h, const char *s) { wf_sha_add(h, s ? s : "", s ? strlen(s) + 1 : 1); }
+
+/* What names a compiled step: model, options, this build, compiler, instruction set. */
+static void key_of(weft_program *p, char hex[65])
+{
+    WfSha *h = wf_sha_new(p->ctx, p->arena);
+    WfStr o = {.arena = p->arena};
+    struct stat st;
+    const char *cc = wf_env("WEFT_CC") ? wf_env("WEFT_CC") : "gcc";
+    wf_sha_add(h, p->identity, p->identity_size);
+    for (int i = 0; i < p->graph->inputs.n; i++) { /* the weight table: ties are not in the graph's JSON */
+        const WfInput *in = &p->graph->inputs.at[i];
+        add_text(h, in->name);
+        for (int k = 0; k < in->n_aliases; k++)
+            add_text(h, in->aliases[k]);
+        wf_sha_add(h, &in->trainable, sizeof in->trainable);
+    }
+    wf_options_key(&p->options, &o);
+    add_text(h, o.at);
+    add_text(h, weft_version());
+    add_text(h, __DATE__ __TIME__);
+    add_text(h, cc);
+    if (strchr(cc, '/') ? !stat(cc, &st) : !stat(wf_arena_printf(p->arena, "/usr/bin/%s", cc), &st)) {
+        wf_sha_add(h, &st.st_size, sizeof st.st_size);
+        wf_sha_add(h, &st.st_mtime, sizeof st.st_mtime);
+    }
+    int isa = wf_isa_level();
+    wf_sha_add(h, &isa, sizeof isa);
+    wf_sha_hex(h, hex);
+}
+
+typedef struct { weft_program *p; const char *path; const WfExe *x; } Cached;
+
+static void load_entry(void *v)
+{
+    Cached *c = v;
+    c->x = wf_exe_load(c->p->ctx, c->p->arena, c->path);
+}
+
+static void store_entry(void *v)
+{
+    Cached *c = v;
+    WfExe bare = *c->x;
+    bare.weights = NULL;
+    char *dir = wf_arena_strdup(c->p->arena, c->path);
+    *strrchr(dir, '/') = 0;
+    wf_mkdirs(c->p->ctx, dir);
+    wf_exe_save(c->p->ctx, &bare, c->path);
+}
+
+void wf_program_compile(weft_program *p)
+{
+    char hex[65];
+    double t = wf_now();
+    if (p->build && !p->options.accept_lost_stopgrad)
+        wf_fail_at(p->ctx, WEFT_ERR_UNSUPPORTED, p->path,
+                   "Export again with torch.export.export(model.train(), inputs) and save that, without "
+                   "run_decompositions(); or say --accept-lost-stopgrad if the model has no detach and no no_grad.",
+                   "this export was decomposed, which loses detach and no_grad, so gradients may be wrong");
+    const char *cache = wf_cache_dir(p->ctx, p->arena, &p->options);
+    Cached c = {.p = p};
+    if (cache && p->identity) {
+        key_of(p, hex);
+        c.path = wf_arena_printf(p->arena, "%s/x/%.2s/%s.weft", cache, hex, hex + 2);
+        if (wf_file_exists(c.path)) {
+            if (wf_guard(p->ctx, load_entry, &c) == WEFT_OK) {
+                p->exe = c.x;
+                p->from_cache = true;
+                p->compile_s = wf_now() - t;
+                return;
+            }
+            wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
+        }
+    }
+    p->exe = wf_compile(p->ctx, p->arena, p->graph, &p->options, cache);
+    p->compile_s = wf_now() - t;
+    c.x = p->exe;
+    if (c.path && wf_guard(p->ctx, store_entry, &c) != WEFT_OK)
+        wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);
+}
+
+bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)
+{
+    weft_program *p = program;
+    for (int i = 0; i < p->graph->inputs.n; i++) {
+        const WfInput *in = &p->graph->inputs.at[i];
+        const WfValue *v = wf_value(p->graph, in->val);
+        if (!in->data || strcmp(in->name, name))
+            continue;
+        size_t item = wf_dtype_size(v->dtype), done = 0;
+        int64_t at[WF_MAX_RANK] = {0}, n = (int64_t)(bytes / item), dense = 1;
+        bool plain = true;
+        for (int d = v->rank - 1; d >= 0; d--) {
+            plain &= v->shape[d] == 1 || in->strides[d] == dense;
+            dense *= v->shape[d];
+        }
+        if (dense != n)
+            return false;
+        if (plain) {
+            memcpy(to, in->data, bytes);
+            return true;
+        }
+        for (int64_t k = 0; k < n; k++) { /* any strides, in row-major order of the shape */
+            int64_t from = 0;
+            for (int d = 0; d < v->rank; d++)
+                from += at[d] * in->strides[d];
+            memcpy((uint8_t *)to + done, (const uint8_t *)in->data + from * (int64_t)item, item);
+            done += item;
+            for (int d = v->rank - 1; d >= 0 && ++at[d] == v->shape[d]; d--)
+                at[d] = 0;
+        }
+        return true;
+    }
+    return false;
+}
+
+void wf_program_save(weft_program *p, const char *path)
+{
+    WfExe x = *p->exe;
+    if (p->options.weights && !x.weights) {
+        WfTensors *w = WF_NEW(p->arena, WfTensors);
+        w->at = WF_NEWN(p->arena, WfTensor, (size_t)x.n_inputs + 1);
+        for (int i = 0; i < x.n_inputs; i++) {
+            const WfExeInput *in = &x.inputs[i];
+            WfTensor *t = &w->at[w->n];
+            if (in->role != WF_XIN_PARAM && in->role != WF_XIN_BUFFER && in->role != WF_XIN_CONST)
+                continue;
+            *t = (WfTensor){.name = in->name, .dtype = in->dtype, .rank = in->rank, .bytes = wf_dtype_size(in->dtype)};
+            for (int d = 0; d < in->rank; d++) {
+                t->shape[d] = in->shape[d];
+                t->bytes *= (size_t)in->shape[d];
+            }
+            t->data = wf_arena_alloc(p->arena, t->bytes);
+            wf_program_weight(p, in->name, (void *)t->data, t->bytes);
+            w->n++;
+        }
+        x.weights = w;
+    } else if (!p->options.weights) {
+        x.weights = NULL;
+    }
+    wf_exe_save(p->ctx, &x, path);
+}
+
+/* ---- graphs built node by node ---- */
+
+typedef struct { WF_VEC(WfVal) values; weft_status failed; bool done; int outputs; } Build;
+
+typedef struct {
+    weft_program *p;
+    WfCtx *ctx;
+    const char *name, *symbol, *op, *args, *where;
+    weft_dtype dtype;
+    int rank, trainable;
+    const int64_t *shape;
+    const weft_tensor *initial;
+    weft_value result;
+    WfVal output;
+} Node;
+
+static Build *build_of(weft_program *g) { return g->build; }
+
+static weft_value add_value(weft_program *p, WfVal v)
+{
+    WF_PUSH(p->arena, &build_of(p)->values, v);
+    return build_of(p)->values.n;
+}
+
+static void do_new(void *v)
+{
+    Node *n = v;
+    WfArena *a = wf_arena_new(n->ctx);
+    weft_program *p = WF_NEW(a, weft_program);
+    wf_ops_init();
+    p->ctx = n->ctx;
+    p->arena = a;
+    wf_options_init(n->ctx, a, &p->options);
+    p->graph = wf_graph_new(n->ctx, a, NULL, WF_ATEN);
+    p->build = WF_NEW(a, Build);
+    n->p = p;
+}
+
+weft_status weft_graph_new(weft_context *ctx, weft_program **out)
+{
+    Node n = {.ctx = (WfCtx *)ctx};
+    weft_status r = wf_guard(n.ctx, do_new, &n);
+    if (r == WEFT_OK)
+        *out = n.p;
+    return r;
+}
+
+/* Runs one building step unless an earlier one failed; the failure is kept. */
+static weft_value building(weft_program *p, void (*fn)(void *), Node *n)
+{
+    Build *b = build_of(p);
+    n->p = p;
+    n->ctx = p->ctx;
+    if (b->failed != WEFT_OK)
+        return 0;
+    b->failed = wf_guard(p->ctx, fn, n);
+    return b->failed == WEFT_OK ? n->result : 0;
+}
+
+static void do_input(void *v)
+{
+    Node *n = v;
+    WfDim shape[WF_MAX_RANK];
+    if (n->rank < 0 || n->rank > WF_MAX_RANK || !n->name || n->dtype < WEFT_F32 || n->dtype > WEFT_BOOL)
+        wf_fail(n->ctx, WEFT_ERR_USAGE, "an input needs a name, a dtype and at most %d dimensions", WF_MAX_RANK);
+    for (int i = 0; i < n->rank; i++) {
+        if (n->shape[i] < -1 || (n->shape[i] == -1 && !n->symbol))
+            wf_fail(n->ctx, WEFT_ERR_USAGE, "input %s: a size of -1 needs a symbol", n->name);
+        shape[i] = n->shape[i] == -1 ? wf_sym(n->p->graph->exprs, n->symbol, 1, INT64_MAX) : n->shape[i];
+    }
+    n->result = add_value(n->p, wf_add_input(n->p->graph, WF_IN_USER, n->name, (WfDtype)n->dtype, n->rank, shape));
+}
+
+weft_value weft_graph_input(weft_program *g, const char *name, weft_dtype dtype, int rank, const int64_t *shape,
+                            const char *symbol)
+{
+    Node n = {.name = name, .dtype = dtype, .rank = rank, .shape = shape, .symbol = symbol};
+    return building(g, do_input, &n);
+}
+
+static void do_parameter(void *v)
+{
+    Node *n = v;
+    const weft_tensor *t = n->initial;
+    WfGraph *g = n->p->graph;
+    if (!n->name || !t || t->rank < 0 || t->rank > 8 || t->dtype < WEFT_F32 || t->dtype > WEFT_BOOL || !t->data)
+        wf_fail(n->ctx, WEFT_ERR_USAGE, "a parameter needs a name and an initial value");
+    size_t bytes = wf_dtype_size((WfDtype)t->dtype);
+    for (int d = 0; d < t->rank; d++)
+        bytes = wf_mul_size(bytes, (size_t)t->shape[d]);
+    WfVal x = wf_add_input(g, n->trainable ? WF_IN_PARAM : WF_IN_BUFFER, n->name, (WfDtype)t->dtype, t->rank, t->shape);
+    WfInput *in = &g->inputs.at[g->inputs.n - 1];
+    in->trainable = n->trainable;
+    in->persistent = true;
+    void *copy = wf_arena_alloc(n->p->arena, bytes ? bytes : 1);
+    memcpy(copy, t->data, bytes);
+    in->data = copy;
+    for (int64_t d = t->rank - 1, s = 1; d >= 0; s *= t->shape[d--])
+        in->strides[d] = s;
+    n->result = add_value(n->p, x);
+}
+
+weft_value weft_graph_parameter(weft_program *g, const char *name, const weft_tensor *initial, int trainable)
+{
+    Node n = {.name = name, .initial = initial, .trainable = trainable};
+    return building(g, do_parameter, &n);
+}
+
+static WfVal by_number(void *user, const char *name)
+{
+    Build *b = build_of(user);
+    char *end;
+    long i = strtol(name, &end, 10);
+    return *end || i < 1 || i > b->values.n ? 0 : b->values.at[i - 1];
+}
+
+static void do_node(void *v)
+{
+    Node *n = v;
+    WfGraph *g = n->p->graph;
+    const WfOp *op = wf_op_find(n->op);
+    WfArg args[64];
+    if (!op) {
+        const char **names = WF_NEWN(n->p->arena, const char *, (size_t)wf_op_count());
+        for (int i = 0; i < wf_op_count(); i++)
+            names[i] = wf_schema_of(wf_op_at(i))->name;
+        const char *near = wf_nearest(n->op, names, wf_op_count());
+        wf_fail_at(n->ctx, WEFT_ERR_UNSUPPORTED, n->where, near ? wf_arena_printf(n->p->arena, "Did you mean %s?", near) : NULL,
+                   "no op is called %s", n->op);
+    }
+    wf_parse_args(g, op, n->args, by_number, n->p, args);
+    if (n->where) {
+        WfSource s = {.file = wf_arena_strdup(n->p->arena, n->where)};
+        WF_PUSH(g->arena, &g->sources, s);
+        g->source = (uint32_t)g->sources.n - 1;
+    }
+    WfVal out[WF_MAX_RESULTS];
+    int n_out = 0;
+    wf_emit_args(g, op, args, out, &n_out);
+    g->source = 0;
+    if (n->name && n_out)
+        wf_name_value(g, out[0], n->name);
+    for (int i = 0; i < n_out; i++) {
+        weft_value r = add_value(n->p, out[i]);
+        n->result = i ? n->result : r;
+    }
+}
+
+weft_value weft_graph_node(weft_program *g, const char *op, const char *args, const char *name, const char *where)
+{
+    Node n = {.op = op, .args = args, .name = name, .where = where};
+    return building(g, do_node, &n);
+}
+
+static void do_output(void *v)
+{
+    Node *n = v;
+    Build *b = build_of(n->p);
+    if (n->result < 1 || n->result > b->values.n)
+        wf_fail(n->ctx, WEFT_ERR_USAGE, "there is no value %d", n->result);
+    const char *name = wf_arena_printf(n->p->arena, "%d", b->outputs++);
+    wf_add_output(n->p->graph, WF_OUT_USER, name, b->values.at[n->result - 1], 0);
+}
+
+weft_status weft_graph_output(weft_program *g, weft_value value, const char *name)
+{
+    Node n = {.result = value, .name = name};
+    building(g, do_output, &n);
+    return build_of(g)->failed;
+}
+
+weft_status weft_graph_finish(weft_program *g)
+{
+    weft_status r = build_of(g)->failed;
+    WfStr s = {.arena = g->arena};
+    if (r != WEFT_OK)
+        return r;
+    g->build = NULL;
+    wf_print(g->graph, &s);
+    g->identity = (const uint8_t *)s.at;
+    g->identity_size = s.n;
+    return WEFT_OK;
+}

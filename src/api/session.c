@@ -1,0 +1,446 @@
+/* Programs and sessions of the public interface. Every call runs inside a guard and returns its status; nothing leaves
+ * the library but through it. */
+#include "api/api.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CTX(p) ((p)->ctx)
+
+static bool is_zip_with_exe(const char *path, WfCtx *ctx, WfArena *a)
+{
+    WfFile *f = wf_file_map(ctx, a, path);
+    const char *dot = strrchr(path, '.');
+    if (f->size < 4 || memcmp(f->at, "PK\3\4", 4)) {
+        if (dot && !strcmp(dot, ".weft"))
+            wf_fail_at(ctx, WEFT_ERR_FILE, path, "Compile it again with weft compile.", "not a compiled step");
+        return false;
+    }
+    size_t n = (size_t)(f->at[26] | f->at[27] << 8);
+    return f->size > 30 + n && n == 8 && !memcmp(f->at + 30, "exe.json", 8);
+}
+
+weft_program *wf_open(WfCtx *ctx, const char *path)
+{
+    WfArena *a = wf_arena_new(ctx);
+    weft_program *p = WF_NEW(a, weft_program);
+    p->ctx = ctx;
+    p->arena = a;
+    p->path = wf_arena_strdup(a, path);
+    wf_options_init(ctx, a, &p->options);
+    if (is_zip_with_exe(path, ctx, a)) {
+        p->exe = wf_exe_load(ctx, a, path);
+        p->loaded = true;
+    } else {
+        p->path = wf_arena_strdup(a, path);
+    }
+    return p;
+}
+
+weft_session *wf_start(weft_program *p)
+{
+    if (!p->exe)
+        wf_program_compile(p);
+    weft_session *s = WF_NEW(p->arena, weft_session);
+    const WfOptions *o = &p->options;
+    int isa = o->isa == WF_ISA_V3 ? 3 : 0;
+    WfWeightSource from = {p->loaded ? NULL : wf_program_weight, p};
+    s->program = p;
+    s->run = wf_session_new(p->ctx, p->exe, (int)o->threads, isa, from);
+    s->next = p->sessions;
+    p->sessions = s;
+    s->lr = p->exe->n_groups ? p->exe->groups[0].lr : 0;
+    if (wf_option_origin(o, "lr") != WF_FROM_DEFAULT)
+        s->lr = o->hyper.lr;
+    wf_session_set_lr(s->run, s->lr);
+    wf_session_set_seed(s->run, (uint64_t)o->seed);
+    wf_session_set_check_finite(s->run, o->check_finite);
+    return s;
+}
+
+/* ---- guards around them ---- */
+
+typedef struct {
+    WfCtx *ctx;
+    weft_program *p;
+    weft_session *s;
+    const char *text, *value;
+    const weft_tensor *in;
+    weft_tensor *out;
+    int i;
+    double number;
+    void *result;
+} Call;
+
+static weft_status run(WfCtx *ctx, void (*fn)(void *), Call *c)
+{
+    c->ctx = ctx;
+    return wf_guard(ctx, fn, c);
+}
+
+static void do_open(void *v)
+{
+    Call *c = v;
+    c->p = wf_open(c->ctx, c->text);
+    if (!c->p->loaded)
+        wf_program_open_model(c->p, c->text);
+}
+
+weft_status weft_open(weft_context *ctx, const char *path, weft_program **out)
+{
+    Call c = {.text = path};
+    weft_status r = run((WfCtx *)ctx, do_open, &c);
+    if (r == WEFT_OK)
+        *out = c.p;
+    return r;
+}
+
+static void do_set(void *v)
+{
+    Call *c = v;
+    const WfOptionRow *row = wf_option_find(c->text);
+    if (c->p->exe && (!row || row->plan))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s shapes the plan and cannot change once the step is compiled", c->text);
+    wf_options_set(c->ctx, &c->p->options, c->text, c->value);
+}
+
+weft_status weft_set(weft_program *program, const char *option, const char *value)
+{
+    Call c = {.p = program, .text = option, .value = value};
+    return run(CTX(program), do_set, &c);
+}
+
+static void do_compile(void *v)
+{
+    Call *c = v;
+    if (!c->p->exe)
+        wf_program_compile(c->p);
+}
+
+weft_status weft_compile(weft_program *program)
+{
+    Call c = {.p = program};
+    return run(CTX(program), do_compile, &c);
+}
+
+static void do_save_compiled(void *v)
+{
+    Call *c = v;
+    do_compile(v);
+    wf_program_save(c->p, c->text);
+}
+
+weft_status weft_save_compiled(weft_program *program, const char *path)
+{
+    Call c = {.p = program, .text = path};
+    return run(CTX(program), do_save_compiled, &c);
+}
+
+static void do_start(void *v)
+{
+    Call *c = v;
+    c->s = wf_start(c->p);
+}
+
+weft_status weft_session_new(weft_program *program, weft_session **out)
+{
+    Call c = {.p = program};
+    weft_status r = run(CTX(program), do_start, &c);
+    if (r == WEFT_OK)
+        *out = c.s;
+    return r;
+}
+
+void weft_session_free(weft_session *session)
+{
+    if (!session)
+        return;
+    weft_session **at = &session->program->sessions;
+    while (*at && *at != session)
+        at = &(*at)->next;
+    if (*at)
+        *at = session->next;
+    wf_session_free(session->run);
+}
+
+void weft_program_free(weft_program *program)
+{
+    if (!program)
+        return;
+    while (program->sessions)
+        weft_session_free(program->sessions);
+    wf_arena_free(program->arena);
+}
+
+static WfTensor tensor_in(const weft_tensor *t)
+{
+    WfTensor w = {.dtype = (WfDtype)t->dtype, .rank = t->rank, .data = t->data};
+    w.bytes = wf_dtype_size(w.dtype);
+    for (int d = 0; d < t->rank && d < 8; d++) {
+        w.shape[d] = t->shape[d];
+        w.bytes *= (size_t)t->shape[d];
+    }
+    return w;
+}
+
+static void tensor_out(const WfTensor *t, weft_tensor *out)
+{
+    *out = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = (void *)t->data};
+    memcpy(out->shape, t->shape, sizeof out->shape);
+}
+
+static void do_feed(void *v)
+{
+    Call *c = v;
+    if (!c->in || !c->in->data || c->in->rank < 0 || c->in->rank > 8)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "input %s: no data or an impossible number of dimensions", c->text);
+    WfTensor t = tensor_in(c->in);
+    wf_session_feed(c->s->run, c->text, &t);
+}
+
+weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch)
+{
+    Call c = {.s = session, .text = input, .in = batch};
+    return run(CTX(session->program), do_feed, &c);
+}
+
+static void do_step(void *v)
+{
+    Call *c = v;
+    double t = wf_now();
+    wf_session_step(c->s->run);
+    c->s->last = WF_PROG_STEP;
+    c->s->step_s = wf_now() - t;
+}
+
+weft_status weft_step(weft_session *session, double *loss)
+{
+    Call c = {.s = session};
+    weft_status r = run(CTX(session->program), do_step, &c);
+    if (r == WEFT_OK && loss)
+        *loss = wf_session_loss(session->run);
+    return r;
+}
+
+static void do_forward(void *v)
+{
+    Call *c = v;
+    wf_session_forward(c->s->run, c->i != 0);
+    c->s->last = c->i ? WF_PROG_EVAL : WF_PROG_STEP;
+}
+
+weft_status weft_forward(weft_session *session, int eval, double *loss)
+{
+    Call c = {.s = session, .i = eval};
+    weft_status r = run(CTX(session->program), do_forward, &c);
+    if (r == WEFT_OK && loss)
+        *loss = wf_session_loss(session->run);
+    return r;
+}
+
+/* USER outputs only, in order. */
+static int user_output(const weft_session *s, int i)
+{
+    const WfExeProgram *p = &s->program->exe->program[s->last];
+    for (int k = 0; k < p->n_outputs; k++)
+        if (p->outputs[k].role == WF_XOUT_USER && i-- == 0)
+            return k;
+    return -1;
+}
+
+int weft_output_count(const weft_session *session)
+{
+    int n = 0;
+    while (user_output(session, n) >= 0)
+        n++;
+    return n;
+}
+
+static void do_output(void *v)
+{
+    Call *c = v;
+    int k = user_output(c->s, c->i);
+    WfTensor t;
+    if (k < 0)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no output %d", c->i);
+    wf_session_output(c->s->run, c->s->last, k, &t);
+    tensor_out(&t, c->out);
+}
+
+weft_status weft_output(weft_session *session, int i, weft_tensor *out)
+{
+    Call c = {.s = session, .i = i, .out = out};
+    return run(CTX(session->program), do_output, &c);
+}
+
+static void do_metric(void *v)
+{
+    Call *c = v;
+    WfSession *s = c->s->run;
+    if (!strcmp(c->text, "loss"))
+        c->number = wf_session_loss(s);
+    else if (!strcmp(c->text, "lr"))
+        c->number = c->s->lr;
+    else if (!strcmp(c->text, "step"))
+        c->number = (double)wf_session_steps(s);
+    else if (!strcmp(c->text, "step_s"))
+        c->number = c->s->step_s;
+    else if (!strcmp(c->text, "slab_bytes"))
+        c->number = (double)wf_session_slab_bytes(s);
+    else if (!strcmp(c->text, "state_bytes"))
+        c->number = (double)wf_session_state_bytes(s);
+    else if (!wf_session_metric(s, c->text, &c->number))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no metric %s", c->text);
+}
+
+weft_status weft_metric(weft_session *session, const char *name, double *out)
+{
+    Call c = {.s = session, .text = name};
+    weft_status r = run(CTX(session->program), do_metric, &c);
+    if (r == WEFT_OK)
+        *out = c.number;
+    return r;
+}
+
+/* ---- parameters ---- */
+
+static const WfExeInput *weight(const weft_session *s, int i)
+{
+    const WfExe *x = s->program->exe;
+    for (int k = 0; k < x->n_inputs; k++)
+        if ((x->inputs[k].role == WF_XIN_PARAM || x->inputs[k].role == WF_XIN_BUFFER) && i-- == 0)
+            return &x->inputs[k];
+    return NULL;
+}
+
+int weft_parameter_count(const weft_session *session)
+{
+    int n = 0;
+    while (weight(session, n))
+        n++;
+    return n;
+}
+
+const char *weft_parameter_name(const weft_session *session, int i)
+{
+    const WfExeInput *in = weight(session, i);
+    return in ? in->name : NULL;
+}
+
+static void do_parameter(void *v)
+{
+    Call *c = v;
+    WfTensor t;
+    if (!wf_session_tensor(c->s->run, c->text, &t))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no parameter or buffer %s", c->text);
+    tensor_out(&t, c->out);
+}
+
+weft_status weft_parameter(weft_session *session, const char *name, weft_tensor *out)
+{
+    Call c = {.s = session, .text = name, .out = out};
+    return run(CTX(session->program), do_parameter, &c);
+}
+
+static void do_replace(void *v)
+{
+    Call *c = v;
+    WfTensor t, given = tensor_in(c->in);
+    if (!wf_session_tensor(c->s->run, c->text, &t))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no parameter or buffer %s", c->text);
+    if (given.dtype != t.dtype || given.rank != t.rank || memcmp(given.shape, t.shape, sizeof t.shape))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "the memory for %s has another dtype or shape", c->text);
+    if ((uintptr_t)given.data % 64)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "the memory for %s is not aligned to 64 bytes", c->text);
+    wf_session_replace(c->s->run, c->text, (void *)given.data);
+}
+
+weft_status weft_parameter_replace(weft_session *session, const char *name, const weft_tensor *memory)
+{
+    Call c = {.s = session, .text = name, .in = memory};
+    return run(CTX(session->program), do_replace, &c);
+}
+
+static void do_gradient(void *v)
+{
+    Call *c = v;
+    const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
+    for (int k = 0; k < p->n_outputs; k++) {
+        WfTensor t;
+        if (p->outputs[k].role != WF_XOUT_GRAD || strcmp(p->outputs[k].name, c->text))
+            continue;
+        wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
+        tensor_out(&t, c->out);
+        return;
+    }
+    wf_fail(c->ctx, WEFT_ERR_USAGE, "no gradient reaches %s, or there is no such parameter", c->text);
+}
+
+weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *out)
+{
+    Call c = {.s = session, .text = name, .out = out};
+    return run(CTX(session->program), do_gradient, &c);
+}
+
+void wf_save_weights(weft_session *s, const char *path)
+{
+    const WfExe *x = s->program->exe;
+    WfCtx *ctx = s->program->ctx;
+    WfArena *a = wf_arena_scratch(ctx);
+    int n = 0, cap = 0;
+    for (int i = 0; i < x->n_inputs; i++)
+        cap += 1 + x->inputs[i].n_aliases;
+    WfTensor *t = WF_NEWN(a, WfTensor, (size_t)cap + 1);
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        if (in->role != WF_XIN_PARAM && !(in->role == WF_XIN_BUFFER && in->persistent))
+            continue;
+        for (int k = -1; k < in->n_aliases; k++) {
+            wf_session_tensor(s->run, in->name, &t[n]);
+            t[n++].name = k < 0 ? in->name : in->aliases[k];
+        }
+    }
+    wf_safetensors_write(ctx, path, t, n);
+    wf_arena_free(a);
+}
+
+void wf_load_weights(weft_session *s, const char *path)
+{
+    const WfExe *x = s->program->exe;
+    WfCtx *ctx = s->program->ctx;
+    WfArena *a = wf_arena_scratch(ctx);
+    WfTensors *file = wf_safetensors_open(ctx, a, path);
+    for (int pass = 0; pass < 2; pass++) /* check everything before the first byte changes */
+        for (int i = 0; i < x->n_inputs; i++) {
+            const WfExeInput *in = &x->inputs[i];
+            WfTensor t;
+            if (in->role != WF_XIN_PARAM && !(in->role == WF_XIN_BUFFER && in->persistent))
+                continue;
+            const WfTensor *w = wf_tensors_find(file, in->name);
+            for (int k = 0; !w && k < in->n_aliases; k++)
+                w = wf_tensors_find(file, in->aliases[k]);
+            wf_session_tensor(s->run, in->name, &t);
+            if (!w)
+                wf_fail(ctx, WEFT_ERR_FILE, "%s: the tensor %s is missing", path, in->name);
+            if (w->dtype != t.dtype || w->rank != t.rank || memcmp(w->shape, t.shape, sizeof t.shape))
+                wf_fail(ctx, WEFT_ERR_FILE, "%s: the tensor %s has another dtype or shape than the model's", path, in->name);
+            if (pass)
+                memcpy((void *)t.data, w->data, w->bytes);
+        }
+    wf_arena_free(a);
+}
+
+static void do_save(void *v) { wf_save_weights(((Call *)v)->s, ((Call *)v)->text); }
+static void do_load(void *v) { wf_load_weights(((Call *)v)->s, ((Call *)v)->text); }
+
+weft_status weft_save(weft_session *session, const char *path)
+{
+    Call c = {.s = session, .text = path};
+    return run(CTX(session->program), do_save, &c);
+}
+
+weft_status weft_load(weft_session *session, const char *path)
+{
+    Call c = {.s = session, .text = path};
+    return run(CTX(session->program), do_load, &c);
+}

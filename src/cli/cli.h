@@ -1,0 +1,32 @@
+/* cli: the program `weft`, one file per verb. */
+#ifndef WF_CLI_H
+#define WF_CLI_H
+
+#include "api/api.h"
+
+typedef struct {
+    const char *name;
+    const char *usage;           /* after "weft NAME " */
+    const char *what;            /* one line */
+    const char *examples;        /* lines of the verb's help, before its options */
+    unsigned groups;             /* option groups it takes: bit mask of WfOptionGroup */
+    int (*run)(WfCtx *ctx, const WfOptions *o, const WfStrings *words); /* exit code; may raise */
+} WfVerb;
+extern const WfVerb wf_verbs[];  /* ends with a NULL name */
+
+int wf_cli_verify(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_opt(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+
+/* Opens words[0] and gives it the options. */
+weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+
+#endif

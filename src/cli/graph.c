@@ -1,0 +1,29 @@
+/* weft graph: the graph at any stage of the compiler, as text. weft compile: a step in a file. */
+#include "cli/cli.h"
+
+#include "pipeline.h"
+
+#include <string.h>
+
+int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    weft_program *p = wf_cli_open(ctx, o, words);
+    if (p->loaded)
+        wf_fail(ctx, WEFT_ERR_USAGE, "a compiled step holds no graph");
+    WfStr s = {.arena = p->arena};
+    wf_print(wf_compile_until(ctx, p->arena, p->graph, &p->options, o->after, false), &s);
+    fputs(s.at, stdout);
+    return 0;
+}
+
+int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    weft_program *p = wf_cli_open(ctx, o, words);
+    if (!o->out)
+        wf_fail(ctx, WEFT_ERR_USAGE, "name the file to write with -o STEP.weft");
+    if (!p->exe)
+        wf_program_compile(p);
+    wf_program_save(p, o->out);
+    fprintf(stderr, "%s: compiled in %.2f s%s\n", o->out, p->compile_s, p->from_cache ? " (from the cache)" : "");
+    return 0;
+}

@@ -1,0 +1,147 @@
+/* The program: finds the verb, reads its options, runs it inside a guard, and turns what was raised into one message
+ * and an exit code: 0 done, 1 the work failed, 2 wrong usage, 128 + signal when it was interrupted. */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ALL_GROUPS ((1u << WF_GROUPS) - 1)
+
+const WfVerb wf_verbs[] = {
+    {"verify", "CASE... [--json]", "replay recorded PyTorch runs: forward, gradients, optimiser steps",
+     "  weft verify tests/refs/mlp_mnist_adamw\n", 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN,
+     wf_cli_verify},
+    {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
+     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS, wf_cli_compile},
+    {"graph", "MODEL.pt2 [--after=PASS]", "print the graph at any stage",
+     "  weft graph model.pt2 --after=grad/step\n", ALL_GROUPS, wf_cli_graph},
+    {0}};
+
+static volatile int cancelled;
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int s)
+{
+    if (signal_seen) /* asked twice: leave at once */
+        _exit(128 + s);
+    signal_seen = s;
+    cancelled = 1;
+}
+
+static void put_log(void *user, WfLogLevel level, const char *line)
+{
+    (void)user;
+    if (level <= WF_LOG_INFO)
+        fprintf(stderr, "%s%s\n", level == WF_LOG_WARN ? "warning: " : level == WF_LOG_ERROR ? "error: " : "", line);
+}
+
+static void report(const WfDiag *d)
+{
+    fprintf(stderr, "error: %s\n", d->message ? d->message : "unknown");
+    if (d->place)
+        fprintf(stderr, "  %s\n", d->place);
+    if (d->hint)
+        fprintf(stderr, "  %s\n", d->hint);
+}
+
+static void overall_help(FILE *out)
+{
+    fprintf(out, "weft compiles the training step of a PyTorch model and runs it without Python.\n\n"
+                 "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --out run/\n\n");
+    for (const WfVerb *v = wf_verbs; v->name; v++)
+        fprintf(out, "  weft %-8s %-44s %s\n", v->name, v->usage, v->what);
+    fprintf(out, "\nweft VERB --help says more.\n");
+}
+
+static void verb_help(WfCtx *ctx, const WfVerb *v)
+{
+    WfStr s = {.arena = ctx->arena};
+    wf_options_help(&s, v->groups);
+    printf("usage: weft %s %s\n%s.\n\nexamples:\n%s\noptions:\n%s", v->name, v->usage, v->what, v->examples,
+           s.at ? s.at : "");
+}
+
+typedef struct { WfCtx *ctx; const WfVerb *verb; int argc; char **argv; int code; } Main;
+
+static void run_verb(void *p)
+{
+    Main *m = p;
+    WfOptions o;
+    WfStrings words = {0};
+    wf_options_init(m->ctx, m->ctx->arena, &o);
+    wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
+    for (int i = 0; i < words.n; i++)
+        if (!strcmp(words.at[i], "--help") || !strcmp(words.at[i], "-h")) {
+            verb_help(m->ctx, m->verb);
+            return;
+        }
+    wf_options_check(m->ctx, &o);
+    m->code = m->verb->run(m->ctx, &o, &words);
+}
+
+static int exit_code(weft_status s)
+{
+    if (s == WEFT_ERR_CANCELLED && signal_seen)
+        return 128 + signal_seen;
+    return s == WEFT_ERR_USAGE ? 2 : 1;
+}
+
+weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    if (words->n < 1)
+        wf_fail(ctx, WEFT_ERR_USAGE, "name a model: a .pt2 export or a compiled .weft step");
+    weft_program *p = wf_open(ctx, words->at[0]);
+    p->options = *o;
+    if (!p->loaded)
+        wf_program_open_model(p, words->at[0]);
+    return p;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        overall_help(argc < 2 ? stderr : stdout);
+        return argc < 2 ? 2 : 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("weft %s\n", weft_version());
+        return 0;
+    }
+    const char *names[32];
+    int n = 0;
+    const WfVerb *verb = NULL;
+    for (const WfVerb *v = wf_verbs; v->name; v++) {
+        names[n++] = v->name;
+        if (!strcmp(v->name, argv[1]))
+            verb = v;
+    }
+    if (!verb) {
+        const char *near = wf_nearest(argv[1], names, n);
+        fprintf(stderr, "error: weft has no verb '%s'\n", argv[1]);
+        if (near)
+            fprintf(stderr, "  Did you mean %s?\n", near);
+        return 2;
+    }
+    WfCtx *ctx = wf_ctx_new();
+    if (!ctx) {
+        fprintf(stderr, "error: out of memory\n");
+        return 1;
+    }
+    ctx->log = put_log;
+    ctx->cancel = &cancelled;
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    Main m = {ctx, verb, argc, argv, 0};
+    weft_status s = wf_guard(ctx, run_verb, &m);
+    if (s != WEFT_OK) {
+        report(&ctx->diag);
+        m.code = exit_code(s);
+    }
+    fflush(stdout);
+    wf_ctx_free(ctx);
+    return m.code;
+}

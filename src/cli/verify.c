@@ -1,0 +1,474 @@
+/* weft verify: replays a recorded PyTorch run (docs/cases.md) and compares losses, gradients, outputs, weights and
+ * buffers, group by group, with the case's tolerances. */
+#include "cli/cli.h"
+
+#include <fnmatch.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;        /* "grad", "param1", ... */
+    double tolerance, worst; /* worst relative difference found */
+    char *where;
+    int compared;
+    bool failed;
+} Group;
+
+typedef struct {
+    WfCtx *ctx;
+    WfArena *a;
+    json_t *json;
+    const char *dir;
+    const WfTensors *inputs, *expected;
+    weft_session *s;
+    Group groups[16];
+    int n_groups;
+    double *scratch;
+} Case;
+
+static json_t *get(Case *c, const char *key) { return json_object_get(c->json, key); }
+
+static double number(json_t *o, const char *key, double otherwise)
+{
+    json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+/* ---- options from the case ---- */
+
+static void set(Case *c, WfOptions *o, const char *name, const char *fmt, ...) WF_PRINTF(4, 5);
+static void set(Case *c, WfOptions *o, const char *name, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    wf_options_set(c->ctx, o, name, wf_arena_vprintf(c->a, fmt, ap));
+    va_end(ap);
+}
+
+static char *lower(WfArena *a, const char *s)
+{
+    char *r = wf_arena_strdup(a, s);
+    for (char *p = r; *p; p++)
+        *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p == '_' ? '-' : *p);
+    return r;
+}
+
+static char *value_text(Case *c, json_t *v)
+{
+    if (json_is_array(v) && json_array_size(v) == 2)
+        return wf_arena_printf(c->a, "%.17g,%.17g", json_number_value(json_array_get(v, 0)),
+                               json_number_value(json_array_get(v, 1)));
+    if (json_is_boolean(v))
+        return json_is_true(v) ? "true" : "false";
+    return wf_arena_printf(c->a, "%.17g", json_number_value(v));
+}
+
+static void optimiser_options(Case *c, WfOptions *o)
+{
+    json_t *opt = get(c, "optimizer"), *v, *clip = get(c, "grad_clip_norm"), *g;
+    const char *key, *type = json_string_value(json_object_get(opt, "type"));
+    size_t i;
+    if (!type)
+        wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: optimizer.type is missing", c->dir);
+    set(c, o, "optimizer", "%s", lower(c->a, type));
+    json_object_foreach(opt, key, v) {
+        const WfOptionRow *row = wf_option_find(lower(c->a, key));
+        if (!strcmp(key, "type") || json_is_null(v) || !row)
+            continue;
+        if (json_is_boolean(v) && json_is_false(v))
+            continue;
+        if (!strcmp(key, "lr") && json_number_value(v) == 0)
+            continue;
+        wf_options_set(c->ctx, o, lower(c->a, key), value_text(c, v));
+    }
+    if (json_is_number(clip))
+        set(c, o, "clip-norm", "%.17g", json_number_value(clip));
+    json_array_foreach(get(c, "param_groups"), i, g) {
+        size_t k;
+        json_t *p;
+        WfStr kv = {.arena = c->a};
+        json_object_foreach(g, key, v)
+            if (strcmp(key, "params") && !json_is_null(v))
+                wf_str_printf(&kv, "%s%s=%s", kv.n ? "," : "", lower(c->a, key), value_text(c, v));
+        json_array_foreach(json_object_get(g, "params"), k, p)
+            if (kv.n)
+                set(c, o, "param-group", "%s:%s", json_string_value(p), kv.at);
+    }
+}
+
+/* ---- comparison ---- */
+
+static Group *group(Case *c, const char *name, double tolerance)
+{
+    for (int i = 0; i < c->n_groups; i++)
+        if (!strcmp(c->groups[i].name, name))
+            return &c->groups[i];
+    Group *g = &c->groups[c->n_groups++];
+    *g = (Group){.name = wf_arena_strdup(c->a, name), .tolerance = tolerance};
+    return g;
+}
+
+static double magnitude(const WfTensor *t)
+{
+    double m = 0;
+    size_t n = t->bytes / wf_dtype_size(t->dtype);
+    for (size_t i = 0; i < n; i++) {
+        double v = fabs(wf_load_f64(t->dtype, (const char *)t->data + i * wf_dtype_size(t->dtype)));
+        m = v > m ? v : m;
+    }
+    return m;
+}
+
+/* Largest magnitude of a group of expected tensors: names that begin with prefix. */
+static double group_magnitude(Case *c, const char *prefix)
+{
+    double m = 0;
+    for (int i = 0; i < c->expected->n; i++)
+        if (!strncmp(c->expected->at[i].name, prefix, strlen(prefix))) {
+            double v = magnitude(&c->expected->at[i]);
+            m = v > m ? v : m;
+        }
+    return m;
+}
+
+static void compare(Case *c, Group *g, const char *name, const WfTensor *want, const void *data, WfDtype dtype,
+                    size_t n, double largest, double allowed_abs)
+{
+    size_t count = want->bytes / wf_dtype_size(want->dtype);
+    double worst = 0, scale = 0.01 * largest;
+    g->compared++;
+    if (count != n) {
+        g->failed = true;
+        g->where = wf_arena_printf(c->a, "%s: %zu elements instead of %zu", name, n, count);
+        g->worst = INFINITY;
+        return;
+    }
+    bool exact = !wf_dtype_is_float(want->dtype);
+    for (size_t i = 0; i < n; i++) {
+        double a = wf_load_f64(want->dtype, (const char *)want->data + i * wf_dtype_size(want->dtype));
+        double b = wf_load_f64(dtype, (const char *)data + i * wf_dtype_size(dtype));
+        double d = isnan(a) && isnan(b) ? 0 : a == b ? 0 : fabs(a - b);
+        if (isnan(d))
+            d = INFINITY;
+        worst = d > worst ? d : worst;
+        if (isfinite(a) && fabs(a) > scale)
+            scale = fabs(a);
+        if (isfinite(b) && fabs(b) > scale)
+            scale = fabs(b);
+    }
+    double rel = worst == 0 ? 0 : exact ? INFINITY : worst / (scale > 0 ? scale : 1);
+    if (allowed_abs >= 0)
+        rel = worst <= allowed_abs ? 0 : rel;
+    if (rel > g->worst || !g->where) {
+        g->worst = rel > g->worst ? rel : g->worst;
+        g->where = wf_arena_strdup(c->a, name);
+    }
+    if (rel > g->tolerance)
+        g->failed = true;
+}
+
+static double tolerance(Case *c, const char *key)
+{
+    json_t *t = get(c, "tolerance");
+    return number(t, key, 1e-4);
+}
+
+static void compare_scalars(Case *c, const char *name, const double *have, int n, double tol)
+{
+    const WfTensor *w = wf_tensors_find(c->expected, name);
+    if (w && n)
+        compare(c, group(c, name, tol), name, w, have, WF_F64, (size_t)n, magnitude(w), -1);
+}
+
+static double unstable_allowance(Case *c, const char *name)
+{
+    size_t i;
+    json_t *u;
+    json_array_foreach(get(c, "unstable_params"), i, u) {
+        const char *p = json_is_string(u) ? json_string_value(u) : json_string_value(json_object_get(u, "param"));
+        if (!p || strcmp(p, name))
+            continue;
+        double update = number(u, "update_abs", 0), steps = number(c->json, "steps", 1);
+        double lr = number(get(c, "optimizer"), "lr", 0) * steps * 2;
+        return update > lr ? update : lr; /* the optimiser's largest possible update */
+    }
+    return -1;
+}
+
+static bool listed(Case *c, const char *key, const char *name)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(get(c, key), i, v)
+        if (json_is_string(v) && !strcmp(json_string_value(v), name))
+            return true;
+    return false;
+}
+
+static void compare_state(Case *c, int step)
+{
+    char prefix[2][32];
+    snprintf(prefix[0], 32, "param%d.", step);
+    snprintf(prefix[1], 32, "buffer%d.", step);
+    for (int k = 0; k < 2; k++) {
+        double m = group_magnitude(c, prefix[k]), tol = tolerance(c, "param_rtol");
+        char *label = wf_arena_strndup(c->a, prefix[k], strlen(prefix[k]) - 1);
+        for (int i = 0; i < c->expected->n; i++) {
+            const WfTensor *w = &c->expected->at[i];
+            const char *name = w->name + strlen(prefix[k]);
+            WfTensor t;
+            if (strncmp(w->name, prefix[k], strlen(prefix[k])) || (k && listed(c, "unstable_buffers", name)))
+                continue;
+            Group *g = group(c, label, tol);
+            if (!wf_session_tensor(c->s->run, name, &t)) {
+                g->failed = true;
+                g->where = wf_arena_printf(c->a, "%s: there is no such tensor", w->name);
+                continue;
+            }
+            compare(c, g, w->name, w, t.data, t.dtype, t.bytes / wf_dtype_size(t.dtype), m,
+                    k ? -1 : unstable_allowance(c, name));
+        }
+    }
+}
+
+static void compare_outputs(Case *c)
+{
+    const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
+    double out = group_magnitude(c, "out."), grad = group_magnitude(c, "grad.");
+    for (int k = 0; k < p->n_outputs; k++) {
+        WfTensor t;
+        const char *prefix = p->outputs[k].role == WF_XOUT_USER ? "out" : "grad";
+        if (p->outputs[k].role != WF_XOUT_USER && p->outputs[k].role != WF_XOUT_GRAD)
+            continue;
+        char *name = wf_arena_printf(c->a, "%s.%s", prefix, p->outputs[k].name);
+        const WfTensor *w = wf_tensors_find(c->expected, name);
+        wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
+        if (w && t.data)
+            compare(c, group(c, prefix, tolerance(c, "grad_rtol")), name, w, t.data, t.dtype,
+                    t.bytes / wf_dtype_size(t.dtype), strcmp(prefix, "out") ? grad : out, -1);
+    }
+    for (int i = 0; i < c->expected->n; i++) { /* what was recorded but did not come out */
+        const char *name = c->expected->at[i].name;
+        bool found = false;
+        if (strncmp(name, "grad.", 5))
+            continue;
+        for (int k = 0; k < p->n_outputs; k++)
+            found |= p->outputs[k].role == WF_XOUT_GRAD && !strcmp(p->outputs[k].name, name + 5);
+        if (!found && magnitude(&c->expected->at[i]) != 0) {
+            Group *g = group(c, "grad", tolerance(c, "grad_rtol"));
+            g->failed = true;
+            g->where = wf_arena_printf(c->a, "%s: no gradient", name);
+        }
+    }
+}
+
+/* ---- replay ---- */
+
+static void feed(Case *c, int step)
+{
+    size_t i;
+    json_t *in;
+    json_array_foreach(get(c, "inputs"), i, in) {
+        const char *name = json_string_value(json_object_get(in, "name"));
+        char *key = wf_arena_printf(c->a, "step%d.%s", step, name ? name : "");
+        const WfTensor *t = wf_tensors_find(c->inputs, key);
+        if (!name || !t)
+            wf_fail(c->ctx, WEFT_ERR_FILE, "%s/inputs.safetensors: %s is missing", c->dir, key);
+        wf_session_feed(c->s->run, name, t);
+    }
+}
+
+static void replay(Case *c)
+{
+    int steps = (int)number(c->json, "steps", 0);
+    double *loss = WF_NEWN(c->a, double, (size_t)steps + 1), *norm = WF_NEWN(c->a, double, (size_t)steps + 1);
+    json_t *rates = get(c, "lr_per_step");
+    double lr = number(get(c, "optimizer"), "lr", 0);
+    wf_session_set_lr(c->s->run, lr);
+    for (int t = 1; t <= steps; t++) {
+        if (json_is_array(rates))
+            wf_session_set_lr(c->s->run, json_number_value(json_array_get(rates, (size_t)t - 1)));
+        feed(c, t);
+        wf_session_step(c->s->run);
+        loss[t - 1] = wf_session_loss(c->s->run);
+        wf_session_metric(c->s->run, "grad_norm", &norm[t - 1]);
+        if (t == 1)
+            compare_outputs(c);
+        if (t == 1 || t == steps)
+            compare_state(c, t);
+    }
+    compare_scalars(c, "loss", loss, steps, tolerance(c, "loss_rtol"));
+    compare_scalars(c, "grad_norm", norm, steps, tolerance(c, "grad_rtol"));
+}
+
+/* ---- statistical cases (dropout) ---- */
+
+static void must(Case *c, Group *g, bool ok, const char *what)
+{
+    g->compared++;
+    if (!ok) {
+        g->failed = true;
+        g->worst = INFINITY;
+        g->where = wf_arena_strdup(c->a, what);
+    }
+}
+
+static void statistical(Case *c)
+{
+    json_t *k = get(c, "checks"), *frac = json_object_get(k, "zero_fraction"), *mean = json_object_get(k, "loss_mean");
+    Group *g = group(c, "statistics", 0);
+    int64_t index = (int64_t)number(k, "output_index", 1);
+    double p = number(k, "p", 0), value = number(k, "nonzero_value", 0), rtol = number(k, "nonzero_rtol", 1e-6);
+    double sum = 0, *first = NULL;
+    bool differ = false;
+    for (int run = 0; run < 2; run++) {
+        const WfExeProgram *prog = &c->s->program->exe->program[WF_PROG_STEP];
+        WfTensor t = {0}, w = {0};
+        feed(c, 1);
+        wf_session_set_step(c->s->run, run);
+        wf_session_forward(c->s->run, false);
+        sum += wf_session_loss(c->s->run) / 2;
+        for (int o = 0; o < prog->n_outputs; o++) {
+            if (prog->outputs[o].role == WF_XOUT_USER && atoll(prog->outputs[o].name) == index)
+                wf_session_output(c->s->run, WF_PROG_STEP, o, &t);
+            if (prog->outputs[o].role == WF_XOUT_GRAD)
+                wf_session_output(c->s->run, WF_PROG_STEP, o, &w);
+        }
+        if (!t.data)
+            wf_fail(c->ctx, WEFT_ERR_FILE, "%s: there is no output %lld", c->dir, (long long)index);
+        size_t n = t.bytes / wf_dtype_size(t.dtype), zero = 0, cols = (size_t)t.shape[t.rank - 1];
+        double *now = WF_NEWN(c->a, double, n);
+        double *kept = WF_NEWN(c->a, double, cols);
+        bool values = true;
+        for (size_t i = 0; i < n; i++) {
+            now[i] = wf_load_f64(t.dtype, (const char *)t.data + i * wf_dtype_size(t.dtype));
+            zero += now[i] == 0;
+            kept[i % cols] += now[i] != 0;
+            values &= now[i] == 0 || fabs(now[i] - value) <= rtol * fabs(value);
+            differ |= first && first[i] != now[i];
+        }
+        double f = (double)zero / (double)n;
+        must(c, g, f >= json_number_value(json_array_get(frac, 0)) && f <= json_number_value(json_array_get(frac, 1)),
+             wf_arena_printf(c->a, "a fraction of %.4f is zero", f));
+        must(c, g, values, "a kept value is not scaled by 1 / (1 - p)");
+        bool same_mask = w.data && w.bytes / wf_dtype_size(w.dtype) == cols; /* backward uses the forward's mask */
+        for (size_t j = 0; same_mask && j < cols; j++) {
+            double want = kept[j] / (1 - p) / (double)n;
+            double have = wf_load_f64(w.dtype, (const char *)w.data + j * wf_dtype_size(w.dtype));
+            same_mask = fabs(want - have) <= 1e-5 * fabs(want) + 1e-12;
+        }
+        if (json_object_get(k, "grad_w"))
+            must(c, g, same_mask, "the backward pass does not use the forward's mask");
+        first = now;
+    }
+    if (json_is_true(json_object_get(k, "runs_differ")))
+        must(c, g, differ, "two steps drew the same mask");
+    must(c, g, sum >= json_number_value(json_array_get(mean, 0)) && sum <= json_number_value(json_array_get(mean, 1)),
+         wf_arena_printf(c->a, "the mean loss is %.5f", sum));
+}
+
+/* ---- report ---- */
+
+static bool passed(const Case *c)
+{
+    bool ok = c->n_groups > 0;
+    for (int i = 0; i < c->n_groups; i++)
+        ok &= !c->groups[i].failed;
+    return ok;
+}
+
+static void print_table(Case *c, const char *name)
+{
+    bool ok = passed(c);
+    printf("%s %s\n", ok ? "ok  " : "FAIL", name);
+    for (int i = 0; i < c->n_groups; i++) {
+        const Group *g = &c->groups[i];
+        printf("  %-11s %3d compared  worst %.2e  allowed %.0e  %s%s\n", g->name, g->compared, g->worst, g->tolerance,
+               g->failed ? "FAILED at " : "at ", g->where ? g->where : "-");
+    }
+}
+
+static json_t *result_json(Case *c, const char *name)
+{
+    json_t *groups = json_object();
+    for (int i = 0; i < c->n_groups; i++) {
+        const Group *g = &c->groups[i];
+        json_object_set_new(groups, g->name,
+                            json_pack("{sf sf si sb ss}", "worst", isfinite(g->worst) ? g->worst : 1e308, "tolerance",
+                                      g->tolerance, "compared", g->compared, "ok", !g->failed, "at",
+                                      g->where ? g->where : ""));
+    }
+    return json_pack("{ss sb so}", "case", name, "ok", passed(c), "groups", groups);
+}
+
+static const char *unavailable(Case *c)
+{
+    if (number(c->json, "data_parallel", 1) != 1)
+        return "data parallel cases are not available yet";
+    if (number(c->json, "grad_accumulation", 1) != 1)
+        return "gradient accumulation is not available yet";
+    if (get(c, "amp"))
+        return "mixed precision is not available yet";
+    return NULL;
+}
+
+static void run_case(Case *c, const WfOptions *given)
+{
+    WfFile *f = wf_file_map(c->ctx, c->a, wf_arena_printf(c->a, "%s/case.json", c->dir));
+    c->json = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, f->path);
+    const char *model = json_string_value(get(c, "model")), *why = unavailable(c);
+    if (why)
+        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", c->dir, why);
+    if (!model)
+        wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: model is missing", c->dir);
+    c->inputs = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/inputs.safetensors", c->dir));
+    c->expected = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/expected.safetensors", c->dir));
+    char *path = wf_arena_printf(c->a, "%s/%s", c->dir, model);
+    weft_program *p = wf_open(c->ctx, path);
+    p->options = *given;
+    optimiser_options(c, &p->options);
+    wf_program_open_model(p, path);
+    c->s = wf_start(p);
+    if (json_string_value(get(c, "kind")) && !strcmp(json_string_value(get(c, "kind")), "statistical"))
+        statistical(c);
+    else
+        replay(c);
+}
+
+typedef struct { Case c; const WfOptions *o; } Attempt;
+static void attempt(void *v) { run_case(&((Attempt *)v)->c, ((Attempt *)v)->o); }
+
+int wf_cli_verify(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    int failed = 0;
+    json_t *all = json_array();
+    if (words->n < 1)
+        wf_fail(ctx, WEFT_ERR_USAGE, "name a case folder; docs/cases.md describes them");
+    for (int i = 0; i < words->n; i++) {
+        Attempt t = {.c = {.ctx = ctx, .a = ctx->arena, .dir = words->at[i]}, .o = o};
+        weft_status s = wf_guard(ctx, attempt, &t);
+        if (s == WEFT_ERR_CANCELLED || (s != WEFT_OK && words->n == 1 && !o->json))
+            wf_reraise(ctx, s);
+        if (s != WEFT_OK) {
+            failed++;
+            json_array_append_new(all, json_pack("{ss sb ss ss}", "case", words->at[i], "ok", 0, "kind",
+                                                 wf_status_name(s), "error", ctx->diag.message));
+            if (!o->json)
+                printf("FAIL %s\n  error: %s\n  %s\n", words->at[i], ctx->diag.message,
+                       ctx->diag.place ? ctx->diag.place : "");
+            continue;
+        }
+        failed += !passed(&t.c);
+        json_array_append_new(all, result_json(&t.c, words->at[i]));
+        if (!o->json)
+            print_table(&t.c, words->at[i]);
+        weft_program_free(t.c.s->program);
+    }
+    if (o->json) {
+        json_dumpf(words->n == 1 ? json_array_get(all, 0) : all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+        putchar('\n');
+    }
+    json_decref(all);
+    return failed ? 1 : 0;
+}

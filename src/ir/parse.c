@@ -1,0 +1,524 @@
+/* Reading graph text; docs/ir.md is the grammar. The text is not trusted: every name, count and argument is checked
+ * against the op's schema, and a mistake is one error with its line and column. Shapes written in the text must be what
+ * inference gives (at level aten, where an op may have no rule, they are taken as claims). */
+#include "ir/ir_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NESTING 16
+
+typedef struct {
+    WfCtx *ctx;
+    WfArena *a;
+    const char *text, *p, *what;
+    WfExprs *exprs;
+    WfVal (*find)(void *user, const char *name);
+    void *user;
+    int nesting;
+} Parser;
+
+static WF_NORETURN void bad(Parser *s, const char *fmt, ...) WF_PRINTF(2, 3);
+static void bad(Parser *s, const char *fmt, ...)
+{
+    int line = 1, col = 1;
+    va_list ap;
+    for (const char *q = s->text; q < s->p && *q; q++) {
+        col = *q == '\n' ? 1 : col + 1;
+        line += *q == '\n';
+    }
+    va_start(ap, fmt);
+    char *m = wf_arena_vprintf(s->a, fmt, ap);
+    va_end(ap);
+    wf_fail_at(s->ctx, WEFT_ERR_FILE, wf_arena_printf(s->a, "%s:%d:%d", s->what, line, col), NULL, "%s", m);
+}
+
+static void blanks(Parser *s)
+{
+    for (;;) {
+        while (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r')
+            s->p++;
+        if (*s->p != '#')
+            return;
+        while (*s->p && *s->p != '\n')
+            s->p++;
+    }
+}
+
+static bool eat(Parser *s, const char *token)
+{
+    blanks(s);
+    size_t n = strlen(token);
+    if (strncmp(s->p, token, n))
+        return false;
+    s->p += n;
+    return true;
+}
+
+static void need(Parser *s, const char *token)
+{
+    if (!eat(s, token))
+        bad(s, "'%s' is expected", token);
+}
+
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
+static char *word(Parser *s)
+{
+    blanks(s);
+    const char *b = s->p;
+    while (name_char(*s->p))
+        s->p++;
+    if (s->p == b)
+        bad(s, "a name is expected");
+    return wf_arena_strndup(s->a, b, (size_t)(s->p - b));
+}
+
+static bool keyword(Parser *s, const char *w)
+{
+    blanks(s);
+    size_t n = strlen(w);
+    if (strncmp(s->p, w, n) || name_char(s->p[n]))
+        return false;
+    s->p += n;
+    return true;
+}
+
+static char *quoted(Parser *s)
+{
+    WfStr out = {.arena = s->a};
+    need(s, "\"");
+    wf_str_puts(&out, "");
+    while (*s->p && *s->p != '"') {
+        if (*s->p != '\\') {
+            wf_str_putc(&out, *s->p++);
+            continue;
+        }
+        s->p++;
+        if (*s->p == 'n') {
+            wf_str_putc(&out, '\n');
+        } else if (*s->p == 'x') {
+            char hex[3] = {s->p[1], s->p[1] ? s->p[2] : 0, 0};
+            wf_str_putc(&out, (char)strtol(hex, NULL, 16));
+            s->p += hex[0] && hex[1] ? 2 : 0;
+        } else {
+            wf_str_putc(&out, *s->p);
+        }
+        if (*s->p)
+            s->p++;
+    }
+    need(s, "\"");
+    return out.at;
+}
+
+static WfDim dim(Parser *s)
+{
+    const char *end = s->p;
+    blanks(s);
+    WfDim d = wf_eparse(s->exprs, s->p, &end);
+    if (end == s->p)
+        bad(s, "a size is expected");
+    s->p = end;
+    return d;
+}
+
+static WfGraph *graph(Parser *s);
+
+static WfVal value(Parser *s)
+{
+    need(s, "%");
+    char *name = word(s);
+    WfVal v = s->find(s->user, name);
+    if (!v)
+        bad(s, "there is no value %%%s", name);
+    return v;
+}
+
+/* A number as int or float: a float has a point, an exponent, or is inf or nan. */
+static bool float_ahead(const char *p)
+{
+    if (*p == '-' || *p == '+')
+        p++;
+    if (!strncmp(p, "inf", 3) || !strncmp(p, "nan", 3))
+        return true;
+    if (*p < '0' || *p > '9')
+        return false;
+    while (*p >= '0' && *p <= '9')
+        p++;
+    return *p == '.' || *p == 'e' || *p == 'E';
+}
+
+static double number(Parser *s)
+{
+    char *end;
+    blanks(s);
+    double v = strtod(s->p, &end);
+    if (end == s->p)
+        bad(s, "a number is expected");
+    s->p = end;
+    return v;
+}
+
+static void list(Parser *s, WfArg *a)
+{
+    WF_VEC(WfVal) vals = {0};
+    WF_VEC(WfDim) ints = {0};
+    WF_VEC(double) floats = {0};
+    WF_VEC(bool) bools = {0};
+    a->kind = WF_ARG_INTS;
+    while (!eat(s, "]")) {
+        blanks(s);
+        if (*s->p == '%' || keyword(s, "None")) {
+            a->kind = WF_ARG_TENSORS;
+            WF_PUSH(s->a, &vals, *s->p == '%' ? value(s) : 0);
+        } else if (keyword(s, "True") || keyword(s, "False")) {
+            a->kind = WF_ARG_BOOLS;
+            WF_PUSH(s->a, &bools, s->p[-2] == 'u');
+        } else if (float_ahead(s->p)) {
+            a->kind = WF_ARG_FLOATS;
+            WF_PUSH(s->a, &floats, number(s));
+        } else {
+            WF_PUSH(s->a, &ints, dim(s));
+        }
+        if (!eat(s, ",") && *s->p != ']')
+            bad(s, "',' or ']' is expected");
+    }
+    int kinds = (vals.n > 0) + (ints.n > 0) + (floats.n > 0) + (bools.n > 0);
+    if (kinds > 1)
+        bad(s, "a list holds things of one kind");
+    a->n = vals.n + ints.n + floats.n + bools.n;
+    if (a->kind == WF_ARG_TENSORS)
+        a->vals = vals.at;
+    else if (a->kind == WF_ARG_FLOATS)
+        a->floats = floats.at;
+    else if (a->kind == WF_ARG_BOOLS)
+        a->bools = bools.at;
+    else
+        a->ints = ints.at;
+}
+
+static void argument(Parser *s, WfArg *a)
+{
+    blanks(s);
+    if (*s->p == '%') {
+        a->kind = WF_ARG_TENSOR;
+        a->val = value(s);
+    } else if (eat(s, "[")) {
+        list(s, a);
+    } else if (*s->p == '"') {
+        a->kind = WF_ARG_STRING;
+        a->s = quoted(s);
+    } else if (keyword(s, "None")) {
+        a->kind = WF_ARG_NONE;
+    } else if (keyword(s, "True") || keyword(s, "False")) {
+        a->kind = WF_ARG_BOOL;
+        a->b = s->p[-2] == 'u';
+    } else if (!strncmp(s->p, "graph ", 6)) {
+        a->kind = WF_ARG_GRAPH;
+        a->graph = graph(s);
+    } else if (float_ahead(s->p)) {
+        a->kind = WF_ARG_FLOAT;
+        a->f = number(s);
+    } else {
+        const char *b = s->p;
+        while (name_char(*s->p))
+            s->p++;
+        a->dtype = wf_dtype_parse(wf_arena_strndup(s->a, b, (size_t)(s->p - b)));
+        if (a->dtype) {
+            a->kind = WF_ARG_DTYPE;
+            return;
+        }
+        s->p = b;
+        a->kind = WF_ARG_INT;
+        a->i = dim(s);
+    }
+}
+
+static int parameter(const WfSchema *c, const char *name)
+{
+    for (int i = 0; i < c->n_params; i++)
+        if (!strcmp(c->params[i].name, name))
+            return i;
+    return -1;
+}
+
+/* "a, b, name=c)" up to and without the closing character. */
+static void arguments(Parser *s, const WfSchema *c, WfArg *args, char close)
+{
+    bool seen[64] = {false};
+    bool named = false;
+    int at = 0;
+    memset(args, 0, sizeof(WfArg) * (size_t)(c->n_params + 1));
+    for (blanks(s); *s->p && *s->p != close; blanks(s)) {
+        const char *b = s->p;
+        int i = at;
+        while (name_char(*s->p))
+            s->p++;
+        if (s->p > b && *s->p == '=') {
+            char *name = wf_arena_strndup(s->a, b, (size_t)(s->p++ - b));
+            named = true;
+            i = parameter(c, name);
+            if (i < 0)
+                bad(s, "%s has no argument '%s'", c->name, name);
+        } else {
+            s->p = b;
+            if (named)
+                bad(s, "a positional argument follows a named one");
+            at++;
+        }
+        if (i >= c->n_params)
+            bad(s, "%s takes %d arguments", c->name, c->n_params);
+        if (seen[i])
+            bad(s, "argument '%s' is given twice", c->params[i].name);
+        seen[i] = true;
+        argument(s, &args[i]);
+        if (!eat(s, ","))
+            break;
+    }
+}
+
+void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(void *, const char *), void *user,
+                   WfArg *args)
+{
+    Parser s = {.ctx = g->ctx, .a = g->arena, .text = text, .p = text, .what = "arguments", .exprs = g->exprs,
+                .find = find, .user = user};
+    arguments(&s, wf_schema_of(op), args, 0);
+    blanks(&s);
+    if (*s.p)
+        bad(&s, "something follows the arguments");
+}
+
+/* ---- graphs ---- */
+
+typedef struct { WfDtype dtype; int rank; WfDim shape[WF_MAX_RANK]; bool ordered; int8_t order[WF_MAX_RANK]; char *name; } Typed;
+
+static Typed typed(Parser *s)
+{
+    Typed t = {0};
+    need(s, "%");
+    t.name = word(s);
+    need(s, ":");
+    char *type = word(s);
+    if (!strcmp(type, "none"))
+        return t;
+    t.dtype = wf_dtype_parse(type);
+    if (!t.dtype)
+        bad(s, "'%s' is no dtype", type);
+    need(s, "[");
+    while (!eat(s, "]")) {
+        if (t.rank == WF_MAX_RANK)
+            bad(s, "more than %d dimensions", WF_MAX_RANK);
+        t.shape[t.rank++] = dim(s);
+        if (!eat(s, ",") && *s->p != ']')
+            bad(s, "',' or ']' is expected");
+    }
+    if (eat(s, "@(")) {
+        uint32_t used = 0;
+        t.ordered = true;
+        for (int i = 0; i < t.rank; i++) {
+            int64_t d;
+            if ((i && !eat(s, ",")) || !wf_elit(s->exprs, dim(s), &d) || d < 0 || d >= t.rank || used >> d & 1)
+                bad(s, "the memory order is no permutation");
+            used |= 1u << d;
+            t.order[i] = (int8_t)d;
+        }
+        need(s, ")");
+    }
+    return t;
+}
+
+static WfVal local(void *user, const char *name)
+{
+    int64_t v;
+    return wf_map_get(((WfGraph *)user)->names, name, &v) ? (WfVal)v : 0;
+}
+
+static void set_order(WfGraph *g, WfVal v, const Typed *t)
+{
+    wf_value(g, v)->ordered = t->ordered;
+    memcpy(wf_value(g, v)->order, t->order, sizeof t->order);
+}
+
+static void input(Parser *s, WfGraph *g)
+{
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar"};
+    Typed t = typed(s);
+    int role = -1;
+    need(s, "=");
+    char *w = word(s);
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(roles[i], w))
+            role = i;
+    if (role < 0 || !t.dtype)
+        bad(s, "'%s' is no role of an input", w);
+    char *name = quoted(s);
+    if (wf_map_get(g->names, t.name, NULL))
+        bad(s, "%%%s is defined twice", t.name);
+    WfVal v = wf_add_input(g, (WfInRole)role, name, t.dtype, t.rank, t.shape);
+    WfInput *in = &g->inputs.at[g->inputs.n - 1];
+    WF_VEC(const char *) also = {0};
+    if (strcmp(wf_value(g, v)->name, t.name)) /* the text's own name counts */
+        wf_name_value(g, v, t.name);
+    set_order(g, v, &t);
+    in->trainable = role == WF_IN_PARAM;
+    in->persistent = role == WF_IN_BUFFER;
+    for (;;) {
+        if (keyword(s, "frozen"))
+            in->trainable = false;
+        else if (keyword(s, "transient"))
+            in->persistent = false;
+        else if (keyword(s, "of"))
+            in->of = quoted(s);
+        else if (keyword(s, "fill"))
+            in->fill = number(s);
+        else if (keyword(s, "also"))
+            WF_PUSH(s->a, &also, (const char *)quoted(s));
+        else
+            break;
+    }
+    in->aliases = also.at;
+    in->n_aliases = also.n;
+}
+
+static bool same_type(WfGraph *g, WfVal v, const Typed *t)
+{
+    const WfValue *x = wf_value(g, v);
+    return x->dtype == t->dtype && x->rank == t->rank && !memcmp(x->shape, t->shape, (size_t)t->rank * sizeof(WfDim));
+}
+
+static void node(Parser *s, WfGraph *g)
+{
+    WF_VEC(Typed) results = {0};
+    WfArg args[64];
+    blanks(s);
+    if (*s->p == '%') {
+        do {
+            Typed t = typed(s);
+            WF_PUSH(s->a, &results, t);
+        } while (eat(s, ","));
+        need(s, "=");
+    }
+    char *name = word(s);
+    const WfOp *op = wf_op_find(name);
+    if (!op)
+        bad(s, "no op is called %s", name);
+    need(s, "(");
+    s->find = local;
+    s->user = g;
+    arguments(s, wf_schema_of(op), args, ')');
+    need(s, ")");
+    s->find = local;
+    s->user = g;
+    bool no_grad = keyword(s, "no_grad");
+    if (results.n > WF_MAX_RESULTS)
+        bad(s, "too many results");
+    if (g->level >= WF_OP && g->level < WF_LOOP && !wf_admits(g->level, op))
+        bad(s, "%s may not stand at level %s", name, wf_level_name(g->level));
+    WfArg full[64];
+    wf_complete_args(g, op, args, full);
+    g->no_grad = no_grad;
+    WfNode *n = wf_append_raw(g, op, full, results.n);
+    g->no_grad = false;
+    WfNodeId id = (WfNodeId)(g->nodes.n - 1);
+    if (g->level > WF_ATEN && op->family != WF_HOP)
+        wf_infer(g, n);
+    n = wf_node(g, id);
+    for (int i = 0; i < results.n; i++) {
+        WfVal v = n->out + (WfVal)i;
+        if (wf_map_get(g->names, results.at[i].name, NULL))
+            bad(s, "%%%s is defined twice", results.at[i].name);
+        if (!wf_value(g, v)->dtype && results.at[i].dtype)
+            wf_set_result(g, n, i, results.at[i].dtype, results.at[i].rank, results.at[i].shape);
+        else if (results.at[i].dtype && !same_type(g, v, &results.at[i]))
+            bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name, wf_shape_text(g, v));
+        wf_name_value(g, v, results.at[i].name);
+        set_order(g, v, &results.at[i]);
+    }
+}
+
+static void output(Parser *s, WfGraph *g)
+{
+    static const char *const roles[] = {"user", "loss", "update", "grad", "metric"};
+    char *w = word(s);
+    int role = -1, in = 0;
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(roles[i], w))
+            role = i;
+    if (role < 0)
+        bad(s, "'%s' is no role of an output", w);
+    char *name = quoted(s);
+    WfVal v = 0;
+    s->find = local;
+    s->user = g;
+    if (!keyword(s, "None"))
+        v = value(s);
+    if (role == WF_OUT_UPDATE || role == WF_OUT_GRAD) {
+        for (in = 0; in < g->inputs.n && strcmp(g->inputs.at[in].name, name); in++)
+            ;
+        if (in == g->inputs.n)
+            bad(s, "there is no input \"%s\"", name);
+    }
+    wf_add_output(g, (WfOutRole)role, name, v, in);
+}
+
+static WfGraph *graph(Parser *s)
+{
+    WfVal (*find)(void *, const char *) = s->find;
+    void *user = s->user;
+    int level = -1;
+    if (++s->nesting > MAX_NESTING)
+        bad(s, "graphs are nested too deeply");
+    need(s, "graph");
+    char *w = word(s);
+    for (int i = 0; i < WF_LEVELS; i++)
+        if (!strcmp(wf_level_name((WfLevel)i), w))
+            level = i;
+    if (level < 0)
+        bad(s, "'%s' is no level", w);
+    WfGraph *g = wf_graph_new(s->ctx, s->a, s->exprs, (WfLevel)level);
+    s->exprs = g->exprs;
+    g->expand = false;
+    need(s, "{");
+    while (!eat(s, "}")) {
+        if (!*s->p)
+            bad(s, "'}' is expected");
+        if (keyword(s, "symbol")) {
+            char *name = word(s);
+            need(s, "in");
+            need(s, "[");
+            int64_t lo = (int64_t)strtoll(s->p, (char **)&s->p, 10);
+            need(s, ",");
+            blanks(s);
+            int64_t hi = INT64_MAX;
+            if (!keyword(s, "inf"))
+                hi = (int64_t)strtoll(s->p, (char **)&s->p, 10);
+            need(s, "]");
+            wf_sym(s->exprs, name, lo, hi);
+        } else if (keyword(s, "input")) {
+            input(s, g);
+        } else if (keyword(s, "output")) {
+            output(s, g);
+        } else {
+            node(s, g);
+        }
+    }
+    g->expand = level > WF_ATEN;
+    s->find = find;
+    s->user = user;
+    s->nesting--;
+    return g;
+}
+
+WfGraph *wf_parse(WfCtx *ctx, WfArena *a, const char *text, const char *what)
+{
+    Parser s = {.ctx = ctx, .a = a, .text = text, .p = text, .what = what, .exprs = wf_exprs_new(ctx, a)};
+    WfGraph *g = graph(&s);
+    blanks(&s);
+    if (*s.p)
+        bad(&s, "something follows the graph");
+    return g;
+}
