@@ -30,7 +30,4 @@ bool wf_walk(WfWalk *w, WfVal v, const WfDim *ix);
 WfDim wf_flatten(WfExprs *e, int rank, const WfDim *shape, const WfDim *ix);
 void wf_unflatten(WfExprs *e, int rank, const WfDim *shape, WfDim flat, WfDim *ix);
 
-/* The loop.nest op: inputs and results are stored values; body is a graph of level prim over them. */
-extern const WfOp wf_loop_ops[];
-
 #endif

@@ -683,16 +683,3 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
     wf_copy_outputs(g, b.to, b.map);
     return b.to;
 }
-
-static void nest_infer(WfGraph *g, const WfNode *n)
-{
-    const WfGraph *body = n->args[1].graph;
-    for (int i = 0; i < body->outputs.n; i++) {
-        const WfValue *x = wf_value(body, body->outputs.at[i].val);
-        wf_set_result(g, n, i, x->dtype, x->rank, x->shape);
-    }
-}
-
-const WfOp wf_loop_ops[] = {
-    {.schema = "loop.nest(Tensor[] inputs, Graph body, int[] loops, int[] reduced) -> Tensor[]", .family = WF_LOOPNEST, .infer = nest_infer},
-    {0}};
