@@ -451,11 +451,10 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
 
 static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
 {
-    (void)arena;
     Conv *c = wf_sys_alloc(sizeof *c);
     if (!c)
         wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a convolution");
-    lib->handles = wf_defer(ctx, release, c);
+    wf_arena_at_free(arena, release, c);
     c->threads = threads < 1 ? 1 : threads;
     c->at = wf_sys_alloc((size_t)c->threads * sizeof *c->at);
     if (!c->at)

@@ -87,13 +87,10 @@ struct WfLib {
     void (*run)(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
                 void *scratch, int thread);
     void *self;
-    WfDefer *handles; /* foreign handles, NULL if it has none */
 };
 /* Raises WEFT_ERR_UNSUPPORTED when wf_lib_accepts says no, WEFT_ERR_MEMORY, WEFT_ERR_ENVIRONMENT. `threads`
- * bounds the thread numbers that will run it. Foreign handles are released with the context's guard
- * (wf_defer), or earlier by wf_lib_free. */
+ * bounds the thread numbers that will run it. Foreign handles are released with the arena. */
 WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int threads);
-void wf_lib_free(WfLib *lib); /* NULL is fine; the arena keeps the rest */
 static inline void wf_lib_run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
                               void *workspace, void *scratch, int thread)
 {

@@ -73,12 +73,6 @@ WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int thre
     return lib;
 }
 
-void wf_lib_free(WfLib *lib)
-{
-    if (lib && lib->handles)
-        wf_defer_run(lib->handles);
-}
-
 typedef struct {
     const WfLib *lib;
     WfTeam *team;

@@ -83,7 +83,6 @@ static void release(void *p)
         wf_sys_unmap(s->state, (size_t)s->state_bytes);
     if (s->object)
         dlclose(s->object);
-    wf_arena_free(s->arena);
 }
 
 WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights)
@@ -92,7 +91,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     WfSession *s = WF_NEW(a, WfSession);
     s->arena = a;
     s->ctx = ctx;
-    wf_defer(ctx, release, s);
+    wf_arena_at_free(a, release, s);
     s->x = x;
     s->isa = isa ? isa : wf_isa_level();
     if (s->isa < 3)
@@ -136,7 +135,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
 void wf_session_free(WfSession *s)
 {
     if (s)
-        release(s); /* the context's defer entry is dropped by the caller that owns both */
+        wf_arena_free(s->arena);
 }
 
 void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)

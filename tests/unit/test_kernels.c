@@ -113,7 +113,6 @@ static void once(Case *c, int isa, int threads)
         assert_int_equal(workspace[ws + (size_t)i], 0x7f);
     free(workspace);
     free(scratch);
-    wf_lib_free(lib);
     wf_arena_free(arena);
 }
 
