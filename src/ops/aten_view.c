@@ -601,12 +601,19 @@ RULE(diagonal)
 
 RULE(unfold)
 {
-    int rank = wf_rank_of(g, X), dim = need_dim(g, n, 1);
+    WfVal x = X;
+    int rank = wf_rank_of(g, x), dim = wf_dim_arg(g, n, 1, rank);
     int64_t size = wf_lit(g, n, 2), step = wf_lit(g, n, 3);
     wf_need_rank(g, n, rank + 1);
     if (size < 1 || step < 1)
         wf_fail_node(g, n, WEFT_ERR_FILE, "size and step of a window must be positive");
-    out[0] = wf_emit(g, "prim.window", "vdiid", X, dim, (WfDim)size, (WfDim)step, 1);
+    if (!rank && size == 1) {
+        out[0] = wf_unsqueeze(g, x, 0);
+        return 1;
+    }
+    if (!rank)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "a number holds no window of %lld", (long long)size);
+    out[0] = wf_emit(g, "prim.window", "vdiid", x, dim, (WfDim)size, (WfDim)step, 1);
     return 1;
 }
 

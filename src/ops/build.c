@@ -198,11 +198,16 @@ WfVal wf_slice_scatter(WfGraph *g, WfVal whole, WfVal part, int dim, WfDim start
             v[n++] = wf_slice(g, whole, dim, end, size, 1);
         return wf_cat(g, v, n, dim);
     }
-    /* every step-th element: spread the part and choose by position */
+    /* every step-th element: spread the part (each element followed by step - 1 zeros) and choose by position */
     int rank = wf_rank_of(g, part);
-    WfVal d = wf_emit(g, "prim.unwindow", "vdidd", wf_unsqueeze(g, part, rank), dim, wf_esub(e, end, start),
-                      (int)step, 1);
-    d = wf_pad_dim(g, wf_squeeze(g, d, rank), dim, start, wf_esub(e, size, end), 0);
+    WfDim wide[WF_MAX_RANK], count = wf_size_of(g, part, dim);
+    if (rank == WF_MAX_RANK)
+        wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "writing every n-th element of a tensor of %d dimensions", rank);
+    memcpy(wide, wf_value(g, part)->shape, sizeof wide);
+    wide[dim] = wf_emul(e, count, step);
+    WfVal d = wf_pad_dim(g, wf_unsqueeze(g, part, dim + 1), dim + 1, 0, step - 1, 0);
+    d = wf_reshape(g, d, rank, wide);
+    d = wf_pad_dim(g, d, dim, start, wf_esub(e, size, wf_eadd(e, start, wide[dim])), 0);
     const WfValue *w = wf_value(g, whole);
     WfVal at = wf_iota(g, WF_I64, w->rank, w->shape, dim);
     WfVal first = wf_dim_scalar(g, WF_I64, start), last = wf_dim_scalar(g, WF_I64, end);
