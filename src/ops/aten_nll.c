@@ -190,8 +190,9 @@ static int cross_entropy(DECOMPOSE)
         return 1;
     }
     WfVal r[WF_MAX_RESULTS];
-    wf_emit_multi(g, r, "nn.cross_entropy", "vvvif", T(0), T(1), T(2), wf_int(n, 4), s);
-    out[0] = finish(g, r[0], wf_detach(g, r[2]), reduction);
+    WfVal x = wf_wide(g, T(0)), w = T(2) ? wf_cast(g, T(2), wf_dtype_of(g, x)) : 0;
+    wf_emit_multi(g, r, "nn.cross_entropy", "vvvif", x, T(1), w, wf_int(n, 4), s);
+    out[0] = wf_cast(g, finish(g, r[0], wf_detach(g, r[2]), reduction), wf_dtype_of(g, T(0)));
     return 1;
 }
 
@@ -203,7 +204,6 @@ static int multi_margin(DECOMPOSE)
     double p = wf_float(g, n, 2), margin = wf_float(g, n, 3);
     int64_t reduction = wf_lit(g, n, 5);
     WfVal x = T(0), label = T(1);
-    bool single = wf_rank_of(g, label) == 0 && wf_rank_of(g, x) < 2;
     if (wf_rank_of(g, x) == 0)
         x = wf_unsqueeze(g, x, 0);
     if (wf_rank_of(g, x) == 2 && wf_rank_of(g, label) == 0)

@@ -13,13 +13,15 @@ static uint32_t mask(WfGraph *g, const WfNode *n)
 }
 
 /* half_to_float: 16-bit input, f32 result (CUDA exports only) */
+static WfDtype result_dtype(WfGraph *g, const WfNode *n) { return wf_bool(n, 2) ? WF_F32 : wf_dtype_of(g, X); }
+
 static void softmax_infer(WfGraph *g, const WfNode *n)
 {
     const WfValue *x = wf_value(g, X);
-    wf_set_result(g, n, 0, wf_bool(n, 2) ? WF_F32 : x->dtype, x->rank, x->shape);
+    wf_set_result(g, n, 0, result_dtype(g, n), x->rank, x->shape);
 }
 
-static WfVal input(WfGraph *g, const WfNode *n) { return wf_bool(n, 2) ? wf_cast(g, X, WF_F32) : X; }
+static WfVal input(WfGraph *g, const WfNode *n) { return wf_wide(g, X); }
 
 /* x minus its largest element along the dimension; the shift cancels, so no gradient goes through it. */
 static WfVal shifted(WfGraph *g, WfVal x, uint32_t m)
@@ -31,7 +33,7 @@ static int softmax(DECOMPOSE)
 {
     uint32_t m = mask(g, n);
     WfVal e = wf_unary(g, "prim.exp", shifted(g, input(g, n), m));
-    out[0] = wf_div(g, e, wf_sum(g, e, m, true));
+    out[0] = wf_cast(g, wf_div(g, e, wf_sum(g, e, m, true)), result_dtype(g, n));
     return 1;
 }
 
@@ -39,20 +41,22 @@ static int log_softmax(DECOMPOSE)
 {
     uint32_t m = mask(g, n);
     WfVal s = shifted(g, input(g, n), m);
-    out[0] = wf_sub(g, s, wf_unary(g, "prim.log", wf_sum(g, wf_unary(g, "prim.exp", s), m, true)));
+    WfVal y = wf_sub(g, s, wf_unary(g, "prim.log", wf_sum(g, wf_unary(g, "prim.exp", s), m, true)));
+    out[0] = wf_cast(g, y, result_dtype(g, n));
     return 1;
 }
 
 static void softmax_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
-    WfVal s = wf_sum(g, wf_mul(g, dy[0], n->out), mask(g, n), true);
-    dx[0] = wf_cast(g, wf_mul(g, n->out, wf_sub(g, dy[0], s)), wf_dtype_of(g, X));
+    WfVal d = wf_wide(g, dy[0]), y = wf_wide(g, n->out), s = wf_sum(g, wf_mul(g, d, y), mask(g, n), true);
+    dx[0] = wf_cast(g, wf_mul(g, y, wf_sub(g, d, s)), wf_dtype_of(g, X));
 }
 
 static void log_softmax_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
-    WfVal s = wf_sum(g, dy[0], mask(g, n), true);
-    dx[0] = wf_cast(g, wf_sub(g, dy[0], wf_mul(g, wf_unary(g, "prim.exp", n->out), s)), wf_dtype_of(g, X));
+    WfVal d = wf_wide(g, dy[0]), s = wf_sum(g, d, mask(g, n), true);
+    WfVal p = wf_unary(g, "prim.exp", wf_wide(g, n->out));
+    dx[0] = wf_cast(g, wf_sub(g, d, wf_mul(g, p, s)), wf_dtype_of(g, X));
 }
 
 static WfVal floating(WfGraph *g, const WfNode *n) /* of the dtype asked for; integers become f32 */

@@ -27,4 +27,9 @@ WfVal wf_log_sigmoid(WfGraph *g, WfVal x);
 WfVal wf_matmul_any(WfGraph *g, const WfNode *n, WfVal a, WfVal b);
 WfVal wf_linear(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b);
 
+/* x, in f32 when it is of a 16-bit format: statistics and sums are taken in that. */
+WfVal wf_wide(WfGraph *g, WfVal x);
+/* nn.normalize: out = y, mean, biased variance over the dimensions of the mask (kept with size 1). */
+void wf_normalize(WfGraph *g, WfVal x, WfVal w, WfVal b, uint32_t dims, double eps, WfVal *out);
+
 #endif

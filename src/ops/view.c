@@ -430,6 +430,25 @@ static void unwindow_index(WfGraph *g, const WfNode *n, WfIndex *ix)
     ix->fill = 0;
 }
 
+/* dy at [j stride + k dil, k], zero outside: for each k a slice of dy shifted by k dil. */
+static void unwindow_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
+{
+    WfExprs *e = E(g);
+    const WfValue *y = wf_value(g, wf_tensor(n, 0));
+    int dim = (int)n->args[1].i, last = y->rank - 1;
+    int64_t stride = wf_lit(g, n, 3), dil = wf_lit(g, n, 4), k;
+    WfDim span = wf_eadd(e, wf_emul(e, wf_esub(e, y->shape[dim], 1), stride), 1), size = wf_int(n, 2);
+    WfVal part[WF_MAX_RESULTS];
+    if (!wf_elit(e, y->shape[last], &k) || k > WF_MAX_RESULTS)
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the window must be static and at most %d", WF_MAX_RESULTS);
+    for (int64_t i = 0; i < k; i++) {
+        WfVal d = wf_slice(g, dy[0], last, i, i + 1, 1);
+        d = wf_pad_dim(g, d, dim, wf_econst(e, -i * dil), wf_esub(e, wf_eadd(e, span, i * dil), size), 0);
+        part[i] = wf_slice(g, d, dim, 0, span, stride);
+    }
+    dx[0] = wf_cat(g, part, (int)k, last);
+}
+
 /* ---- fold: the sum of unwindow over the window; VJP of window ---- */
 
 static void fold_infer(WfGraph *g, const WfNode *n)
@@ -475,7 +494,7 @@ static const WfOp ops[] = {
     {.schema = "prim.window(Tensor x, int dim, int size, int stride, int dilation) -> Tensor", .family = WF_VIEW,
      .infer = window_infer, .index = window_index, .vjp = window_vjp},
     {.schema = "prim.unwindow(Tensor y, int dim, int n, int stride, int dilation) -> Tensor", .family = WF_VIEW,
-     .infer = unwindow_infer, .index = unwindow_index},
+     .infer = unwindow_infer, .index = unwindow_index, .vjp = unwindow_vjp},
     {.schema = "prim.fold(Tensor y, int dim, int n, int stride, int dilation) -> Tensor", .family = WF_COMPOSITE,
      .infer = fold_infer, .decompose = fold_decompose, .vjp = fold_vjp},
     {0}};
