@@ -69,6 +69,12 @@ static bool is_size_node(const char *t)
            !strcmp(t, "torch.ops.aten.sym_size.int") || !strcmp(t, "torch.ops.aten.sym_numel.default");
 }
 
+static bool known(const char *target)
+{
+    const WfOp *op = wf_op_find(target);
+    return op && (!wf_schema_of(op)->mutates || wf_functional_twin(op));
+}
+
 typedef struct { const char *name, *place; int count; } Missing;
 typedef WF_VEC(Missing) MissingList;
 
@@ -86,7 +92,7 @@ static void find_missing(Imp *m, const json_t *graph, MissingList *list, WfMap *
         for (size_t k = 0; k < json_array_size(inputs); k++)
             if ((v = json_object_get(json_object_get(json_array_get(inputs, k), "arg"), "as_graph")))
                 find_missing(m, imp_get(m, v, "graph", JSON_OBJECT), list, index, depth + 1);
-        if (dropped(target) || is_size_node(target) || wf_op_find(target))
+        if (dropped(target) || is_size_node(target) || known(target))
             continue;
         int64_t at;
         if (wf_map_get(index, target, &at)) {

@@ -10,6 +10,7 @@ static void init_once(void)
 #define WF_FAMILY(name) wf_ops_##name();
 #include "ops/ops.list"
 #undef WF_FAMILY
+    wf_ops_inplace(); /* last: completes the families */
 }
 
 void wf_ops_init(void)

@@ -6,6 +6,9 @@
 
 void wf_ops_init(void);                      /* registers all families, once per process, from any thread */
 
+/* The op that computes what an in-place one (or one with implicit updates) writes; NULL if there is none. */
+const WfOp *wf_functional_twin(const WfOp *op);
+
 /* ---- helpers for decompositions and VJPs: thin faces of wf_emit over primitives ---- */
 
 /* Pointwise, after broadcasting both operands to one shape; dtypes must agree. */

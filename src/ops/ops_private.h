@@ -6,6 +6,7 @@
 #define WF_FAMILY(name) void wf_ops_##name(void);
 #include "ops/ops.list"
 #undef WF_FAMILY
+void wf_ops_inplace(void);
 
 /* True, with the number, when v is a constant fill (through views). */
 bool wf_constant(WfGraph *g, WfVal v, double *out);

@@ -301,21 +301,11 @@ static void do_view(Fn *f, Frame *fr, const WfNode *n)
 
 /* ---- writes ---- */
 
-/* aten.add_.Tensor -> aten.add.Tensor, or what the op's row says. */
 static const WfOp *twin_of(Frame *fr, const WfNode *n)
 {
-    const char *name = n->op->functional;
-    if (!name) {
-        char *s = wf_arena_strdup(fr->g->arena, n->schema->name), *base = strchr(s, '.');
-        char *end = base ? strchr(base + 1, '.') : NULL;
-        end = end ? end : s + strlen(s);
-        if (end[-1] == '_')
-            memmove(end - 1, end, strlen(end) + 1);
-        name = s;
-    }
-    const WfOp *op = strcmp(name, n->schema->name) ? wf_op_find(name) : NULL;
+    const WfOp *op = wf_functional_twin(n->op);
     if (!op)
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "this in-place operator has no functional form yet (%s)", name);
+        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "this in-place operator has no functional form yet");
     return op;
 }
 
