@@ -33,4 +33,10 @@ WfVal wf_wide(WfGraph *g, WfVal x);
 /* nn.normalize: out = y, mean, biased variance over the dimensions of the mask (kept with size 1). */
 void wf_normalize(WfGraph *g, WfVal x, WfVal w, WfVal b, uint32_t dims, double eps, WfVal *out);
 
+/* f32 draws of a new stream; x with elements dropped with probability p and the others scaled up. */
+WfVal wf_uniform(WfGraph *g, int rank, const WfDim *shape);
+WfVal wf_dropout(WfGraph *g, WfVal x, double p);
+/* x with dimension dim replaced by weights[out, in] times it. */
+WfVal wf_resample(WfGraph *g, WfVal x, int dim, WfVal weights);
+
 #endif
