@@ -69,11 +69,8 @@ static void ensure_slab(WfSession *s, int64_t size)
         wf_fail_at(s->ctx, WEFT_ERR_MEMORY, NULL, "Use a smaller batch.",
                    "the planned step needs %.1f MB of memory, which the system refuses", (double)size / 1e6);
     s->slab_size = size;
-    for (int i = 0; i < s->n_bindings; i++) { /* pointers into the old slab are void */
-        wf_arena_free(s->bindings[i]->arena);
-    }
-    s->n_bindings = 0;
-    memset(s->last, 0, sizeof s->last);
+    while (s->n_bindings) /* pointers into the old slab are void */
+        wf_arena_free(s->bindings[0]->arena);
 }
 
 static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, const WfLibDesc *desc)
@@ -144,13 +141,28 @@ static void check_shapes(WfSession *s, const WfBinding *b)
     }
 }
 
+/* The arena of a binding goes, by whatever road: the session must not know it any more. */
+static void forget(void *p)
+{
+    WfBinding *b = p;
+    WfSession *s = b->session;
+    for (int i = 0; i < s->n_bindings; i++)
+        if (s->bindings[i] == b)
+            s->bindings[i] = s->bindings[--s->n_bindings];
+    for (int k = 0; k < WF_PROGRAMS; k++)
+        s->last[k] = s->last[k] == b ? NULL : s->last[k];
+    s->now = s->now == b ? NULL : s->now;
+}
+
 static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *symbols)
 {
     const WfExeProgram *p = &s->x->program[kind];
     WfArena *a = wf_arena_new(s->ctx);
     WfBinding *b = WF_NEW(a, WfBinding);
     b->arena = a;
+    b->session = s;
     b->kind = kind;
+    wf_arena_at_free(a, forget, b);
     b->symbols = WF_NEWN(a, int64_t, (size_t)s->x->n_symbols + 1);
     memcpy(b->symbols, symbols, (size_t)s->x->n_symbols * sizeof *symbols);
     int64_t *bytes = WF_NEWN(a, int64_t, (size_t)p->n_bufs + 1);
@@ -198,11 +210,7 @@ WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
             for (int i = 1; i < s->n_bindings; i++)
                 if (s->bindings[i]->used < s->bindings[old]->used)
                     old = i;
-            for (int k = 0; k < WF_PROGRAMS; k++)
-                if (s->last[k] == s->bindings[old])
-                    s->last[k] = NULL;
             wf_arena_free(s->bindings[old]->arena);
-            s->bindings[old] = s->bindings[--s->n_bindings];
         }
         s->bindings[s->n_bindings++] = b;
     }

@@ -25,6 +25,7 @@ typedef struct {
 
 typedef struct {
     WfArena *arena;
+    WfSession *session;
     WfProgramKind kind;
     int64_t *symbols;
     WfBoundCall *calls;

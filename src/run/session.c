@@ -74,8 +74,8 @@ static void start_value(WfSession *s, int i, WfWeightSource weights)
 static void release(void *p)
 {
     WfSession *s = p;
-    for (int i = 0; i < s->n_bindings; i++)
-        wf_arena_free(s->bindings[i]->arena);
+    while (s->n_bindings)
+        wf_arena_free(s->bindings[0]->arena);
     wf_team_free(s->team);
     if (s->slab)
         wf_sys_unmap(s->slab, (size_t)s->slab_size);
