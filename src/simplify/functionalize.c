@@ -18,6 +18,7 @@ typedef struct { const WfOp *op; const WfArg *args; } Step;     /* args[0] is re
 typedef struct { WfVal now; int version, input; bool written; } Storage;
 typedef struct {
     int storage;               /* 0: no value */
+    int tensor;                /* names of one tensor (an in-place result and its operand) have one number */
     const Step *steps;
     int n_steps;
     int version;               /* of the storage, when `val` was computed */
@@ -29,7 +30,7 @@ typedef struct {
     WfGraph *to;
     WF_VEC(Storage) storages;  /* [0] is unused */
     WF_VEC(bool) needs;        /* by value of `to`: does a gradient flow through it to a trainable input? */
-    int depth;
+    int depth, tensors;
 } Fn;
 
 static bool is(const WfOp *op, const char *name) { return !strcmp(wf_schema_of(op)->name, name); }
@@ -40,7 +41,7 @@ static Alias fresh(Fn *f, WfVal v, int input)
 {
     Storage s = {.now = v, .input = input};
     WF_PUSH(f->to->arena, &f->storages, s);
-    return (Alias){.storage = f->storages.n - 1, .val = v};
+    return (Alias){.storage = f->storages.n - 1, .tensor = ++f->tensors, .val = v};
 }
 
 static WfVal take_step(Fn *f, const Step *s, WfVal v)
@@ -254,6 +255,7 @@ static bool trace(Fn *f, WfGraph *scratch, WfVal v, const Alias *base, Alias *ou
         at = wf_tensor(p, 0);
     }
     *out = *base;
+    out->tensor = ++f->tensors;
     out->steps = steps;
     out->n_steps = base->n_steps + n;
     return true;
@@ -322,6 +324,7 @@ static void do_meta(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin)
         wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "this view cannot be made in place");
     a.val = out[0];
     a.version = f->storages.at[a.storage].version;
+    a.tensor = base->tensor;
     *base = a;
     define(f, fr, n, 0, a);
 }
@@ -385,6 +388,15 @@ static bool evaluating(const WfNode *n)
 
 static void walk(Fn *f, Frame *fr);
 
+/* Is it one of the tensors that the region was given? */
+static bool given(const Frame *outer, const WfArg *operands, int tensor)
+{
+    for (int i = 0; i < operands->n; i++)
+        if (outer->at[operands->vals[i]].tensor == tensor)
+            return true;
+    return false;
+}
+
 static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
 {
     const WfArg *body = wf_arg(n, "body"), *operands = wf_arg(n, "operands");
@@ -409,7 +421,7 @@ static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
             continue;
         WfVal now = read_alias(f, &inner.at[v]);
         Alias a = inner.at[v];
-        if (no_grad && wf_value(g, v)->node && wf_dtype_is_float(wf_dtype_of(f->to, now))) {
+        if (no_grad && !given(fr, operands, a.tensor) && wf_dtype_is_float(wf_dtype_of(f->to, now))) {
             WfArg *none = WF_NEWN(f->to->arena, WfArg, 1);
             Step *steps = WF_NEWN(f->to->arena, Step, (size_t)a.n_steps + 1);
             if (a.n_steps)
