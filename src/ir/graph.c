@@ -91,7 +91,8 @@ void wf_set_result(WfGraph *g, const WfNode *n, int i, WfDtype t, int rank, cons
     WfValue *v = wf_value(g, n->out + (WfVal)i);
     v->dtype = t;
     v->rank = (int8_t)rank;
-    memcpy(v->shape, shape, (size_t)rank * sizeof *shape);
+    if (rank)
+        memcpy(v->shape, shape, (size_t)rank * sizeof *shape);
 }
 
 WfVal wf_tensor(const WfNode *n, int i) { return n->args[i].kind == WF_ARG_TENSOR ? n->args[i].val : 0; }
