@@ -246,13 +246,17 @@ static bool is_complex(const char *name, json_t *sample)
 /* Places where PyTorch's f32 result is itself further from the exact one than the tolerances, or holds no value. */
 static bool undefined_result(const char *op, int i, json_t *sample)
 {
-    return json_array_size(json_object_get(sample, "args")) > 3 &&
-           json_integer_value(json_object_get(json_array_get(json_object_get(sample, "args"), 3), "int")) == 0 && i == 1 && !strcmp(op, "aten.nll_loss_forward.default"); /* total_weight is not written without reduction */
+    json_t *args = json_object_get(sample, "args"), *fourth = json_array_get(args, 3);
+    if (i > 0 && strstr(op, "embedding_bag"))
+        return true; /* bookkeeping of PyTorch's own backward */
+    /* total_weight is not written without reduction */
+    return i == 1 && !strcmp(op, "aten.nll_loss_forward.default") &&
+           json_integer_value(json_object_get(fourth, "int")) == 0;
 }
 
 static double loose(const char *op)
 {
-    return !strcmp(op, "aten.addbmm.default") ? 1e-5 : 1e-6; /* long f32 sums that cancel */
+    return !strcmp(op, "aten.addbmm.default") || strstr(op, "conv_transpose3d") ? 1e-5 : 1e-6; /* long f32 sums that cancel */
 }
 
 static void check(Case *c, const WfOracle *o, const WfVal *map, const WfVal *out, int n_out, const WfVal *grad,
