@@ -1,13 +1,14 @@
-/* Matrix products, packed.
+/* Matrix products.
  *
- * K is cut into equal blocks of at most 256. For each block a tile packs its part of B into column panels
- * that stay in the second-level cache, then takes A a few rows at a time: packs them, and runs the register
- * tile along the panels. Any transposition is absorbed by packing. An element of D is the sum over the
- * blocks, in order, of chains of fused multiply-adds within a block: a function of K alone, so cuts of M and
- * N never change bits.
+ * K is cut into equal blocks of at most 256. B is packed into column panels, K block by K block, so that the
+ * register tile streams it from the second-level cache; any transposition of B is absorbed there. A is read
+ * in place, by rows or by columns: packing it never paid (measured on AVX-512, strides of whole pages
+ * included). An element of D is the sum over the blocks, in order, of chains of fused multiply-adds within a
+ * block: a function of K alone, so cuts of M and N never change bits.
  *
- * Tiles: M and N are halved, the longer side first, until a tile is small enough to balance eight threads,
- * but not so small that packing shows. When M x N is too small for that and K is long (gradients of narrow
+ * Three ways to cut. Few rows: along N only, each tile packs its own columns of B. Otherwise B is packed once
+ * by a phase of its own when it is small enough to stay in cache, and M is cut finely; or M and N are cut
+ * into large tiles that pack for themselves. When M x N gives few tiles and K is long (gradients of narrow
  * layers), K is split into ranges whose partial results lie in the workspace and are added in a balanced tree
  * by a second phase. */
 #include <string.h>
@@ -142,17 +143,29 @@ static int64_t tile_rows(int64_t n, int64_t tiles, int64_t unit, int64_t i)
     return at < n ? at : n;
 }
 
-enum { SHARED_MAX = 1 << 22, SHARED_DEPTH = 2048, COLUMNS_MAX = 512, ROWS_MAX = 512, PACK_COLUMNS = 256 };
+enum {
+    SHARED_MAX = 1 << 22,
+    SHARED_DEPTH = 2048,
+    COLUMNS_MAX = 512,
+    ROWS_MAX = 512,
+    PACK_COLUMNS = 256,
+    FEW_ROWS = 256,
+    FEW_COLUMNS = 64
+};
 
 static void cut(Gemm *g)
 {
-    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    double flops = 2.0 * (double)g->m * (double)(g->n < WF_NR ? WF_NR : g->n) * (double)g->k;
     const double small = 3e6, target = 24e6;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
-    bool may_share = !g->f64 && g->n_batches == 1 && g->k < SHARED_DEPTH && g->k * g->n <= SHARED_MAX;
-    int64_t least =
-        may_share ? 64 : 256; /* rows and columns from which on a tile is not halved for balance only */
-    for (;;) {
+    bool few_rows = g->m <= FEW_ROWS && g->n >= 2 * FEW_COLUMNS;
+    bool may_share =
+        !few_rows && !g->f64 && g->n_batches == 1 && g->k < SHARED_DEPTH && g->k * g->n <= SHARED_MAX;
+    int64_t least = may_share ? 64 : 256; /* rows from which on a tile is not halved for balance only */
+    while (few_rows && g->n / g->n_tiles >= 2 * FEW_COLUMNS &&
+           (g->n / g->n_tiles > COLUMNS_MAX || (g->n_tiles < 16 && flops / (double)g->n_tiles > 2 * small)))
+        g->n_tiles *= 2;
+    while (!few_rows) {
         double each = flops / (double)(g->m_tiles * g->n_tiles);
         int64_t rows = g->m / g->m_tiles, cols = g->n / g->n_tiles;
         int64_t tiles = g->m_tiles * g->n_tiles * g->n_batches;

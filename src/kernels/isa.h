@@ -33,22 +33,21 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define ROWS(X) ROWS_3(X)
 #endif
 
-/* How the register tile finds element (i, p) of a: columns, packed or in place, at a[p*ld + i]; packed rows
- * at a[i*WF_ROW + p]; rows in place at a[i*ld + p] (three rows share a pointer: an address can scale an index
- * by 2). */
-enum { COLUMNS, PACKED_ROWS, ROWS_IN_PLACE };
+/* How the register tile finds element (i, p) of a: in columns at a[p*ld + i]; in rows at
+ * a[i*ld + p] (three rows share a pointer: an address can scale an index by 2). */
+enum { COLUMNS, ROWS_OF_A };
 
 /* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
 INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld,
                  const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
 #define DECLARE(i) vf x##i = {0}, y##i = {0};
-#define STEP(i)                                                                                             \
-    if (R > i) {                                                                                            \
-        float s = layout == COLUMNS ? a[i] : layout == PACKED_ROWS ? a[i * WF_ROW] : at[i / 3][i % 3 * ld]; \
-        x##i += b0 * s;                                                                                     \
-        if (V > 1)                                                                                          \
-            y##i += b1 * s;                                                                                 \
+#define STEP(i)                                                     \
+    if (R > i) {                                                    \
+        float s = layout == COLUMNS ? a[i] : at[i / 3][i % 3 * ld]; \
+        x##i += b0 * s;                                             \
+        if (V > 1)                                                  \
+            y##i += b1 * s;                                         \
     }
 #define FINISH(i)                                              \
     if (R > i) {                                               \
@@ -66,6 +65,8 @@ INLINE void tile(const int R, const int V, const int layout, int64_t k, const fl
             __builtin_prefetch(b + 8 * ldb + VL);
         if (layout == COLUMNS)
             __builtin_prefetch(a + 8 * ld);
+        if (layout == ROWS_OF_A) /* one row a step: each line once, 64 steps before it is read */
+            __builtin_prefetch(a + (p & 15) * ld + 64);
         ROWS(STEP)
         a += layout == COLUMNS ? ld : 1;
         at[0]++, at[1]++, at[2]++, at[3]++, at[4]++;
@@ -86,23 +87,18 @@ typedef void TileFn(int64_t k, const float *a, int64_t ld, const float *b, int64
     {                                                                                                 \
         tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                        \
     }
-#define TILE_FNS(i)               \
-    TILE(c1, i, 1, COLUMNS)       \
-    TILE(c2, i, 2, COLUMNS)       \
-    TILE(r1, i, 1, PACKED_ROWS)   \
-    TILE(r2, i, 2, PACKED_ROWS)   \
-    TILE(p1, i, 1, ROWS_IN_PLACE) \
-    TILE(p2, i, 2, ROWS_IN_PLACE)
+#define TILE_FNS(i)           \
+    TILE(c1, i, 1, COLUMNS)   \
+    TILE(c2, i, 2, COLUMNS)   \
+    TILE(r1, i, 1, ROWS_OF_A) \
+    TILE(r2, i, 2, ROWS_OF_A)
 ROWS(TILE_FNS)
 
 #define C1(i) c1_##i,
 #define C2(i) c2_##i,
 #define R1(i) r1_##i,
 #define R2(i) r2_##i,
-#define P1(i) p1_##i,
-#define P2(i) p2_##i,
-static TileFn *const tiles[3][2][MR] = {
-    {{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}, {{ROWS(P1)}, {ROWS(P2)}}};
+static TileFn *const tiles[2][2][MR] = {{{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}};
 
 /* One row panel against all column panels of a block of b: packed (ldb 0), or in place (n is a multiple of
  * VL). `edge` holds MR x 2*VL floats. */
@@ -152,8 +148,8 @@ INLINE void pack_rows(int64_t k, int cols, int w, const float *b, int64_t ld, fl
         r##i = lo;                                               \
     } while (0)
 
-/* out[p*w + j] = b[j*ld + p] for p, j < VL. */
-INLINE void transpose(const float *b, int64_t ld, float *out, int w)
+/* out[p*w + j] = b[j*ld + p] for p < VL, j < cols <= VL, zero for j from cols to VL - 1. */
+INLINE void transpose(int cols, const float *b, int64_t ld, float *out, int w)
 {
 #define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #if VL == 16
@@ -161,7 +157,10 @@ INLINE void transpose(const float *b, int64_t ld, float *out, int w)
 #else
 #define EACH(X) EIGHT(X)
 #endif
-#define GET(i) vf r##i = LOAD(b + i * ld);
+#define GET(i)     \
+    vf r##i = {0}; \
+    if (i < cols)  \
+        r##i = LOAD(b + i * ld);
 #define PUT(i) STORE(out + i * w, r##i);
     EACH(GET)
     SWAP(0, 1, 1);
@@ -209,13 +208,10 @@ INLINE void pack_columns(int64_t k, int cols, int w, const float *b, int64_t ld,
     int64_t p = 0;
     for (; p + VL <= k; p += VL) {
         for (int j = 0; j < w; j += VL) {
-            if (j + VL <= cols) {
-                transpose(b + j * ld + p, ld, out + p * w + j, w);
-                continue;
-            }
-            for (int q = 0; q < VL; q++)
-                for (int i = 0; i < VL; i++)
-                    out[(p + i) * w + j + q] = j + q < cols ? b[(j + q) * ld + p + i] : 0;
+            if (j + VL <= cols)
+                transpose(VL, b + j * ld + p, ld, out + p * w + j, w);
+            else
+                transpose(cols - j, b + j * ld + p, ld, out + p * w + j, w);
         }
     }
     for (; p < k; p++)
@@ -256,26 +252,6 @@ TARGET static void pack_b(int64_t k, int64_t n, const float *b, int64_t bk, int6
     }
 }
 
-typedef float v8u __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float v4u __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* Copies 1 to 16 floats with two overlapping moves. */
-INLINE void copy_few(int n, const float *a, float *out)
-{
-    if (n >= 8) {
-        v8u x = *(const v8u *)a, y = *(const v8u *)(a + n - 8);
-        *(v8u *)out = x;
-        *(v8u *)(out + n - 8) = y;
-    } else if (n >= 4) {
-        v4u x = *(const v4u *)a, y = *(const v4u *)(a + n - 4);
-        *(v4u *)out = x;
-        *(v4u *)(out + n - 4) = y;
-    } else {
-        for (int i = 0; i < n; i++)
-            out[i] = a[i];
-    }
-}
-
 /* Elements first .. last - 1 of row panel q when m rows are cut evenly into panels of at most MR. */
 #define PANELS(m) (((m) + MR - 1) / MR)
 INLINE int64_t panel_row(int64_t m, int64_t q)
@@ -283,72 +259,22 @@ INLINE int64_t panel_row(int64_t m, int64_t q)
     return m * q / PANELS(m);
 }
 
-/* Rows in memory order: panel by panel, all K blocks while the panel of c is in the first-level cache. */
-TARGET static void block_rows(const WfBlock *g, float *scratch)
+/* A is read in place, in rows or in columns; panel by panel, all K blocks while the panel of c is in the
+ * first-level cache. */
+TARGET static void block(const WfBlock *g, float *edge)
 {
-    float *edge = scratch + WF_PANELS;
-    bool in_place = g->ak == 1 && g->n <= 2 * VL;
+    bool rows = g->ak == 1;
     for (int64_t q = 0; q < PANELS(g->m); q++) {
-        int64_t i = panel_row(g->m, q);
-        int rows = (int)(panel_row(g->m, q + 1) - i);
-        const float *b = g->b;
+        int64_t i = panel_row(g->m, q), n = panel_row(g->m, q + 1) - i;
+        const float *b = g->b, *a = g->a + i * g->am;
         for (int64_t s = g->first; s < g->last; s++) {
             int64_t p = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p;
-            const float *a = g->a + i * g->am + p * g->ak;
-            for (int r = 0; r < rows && !in_place; r++) {
-                float *out = scratch + r * WF_ROW;
-                if (g->ak == 1)
-                    __builtin_memcpy(out, a + r * g->am, (size_t)k * sizeof(float));
-                else
-                    for (int64_t e = 0; e < k; e++)
-                        out[e] = a[r * g->am + e * g->ak];
-            }
-            bool add = g->add || s > g->first;
-            panel(rows, in_place ? ROWS_IN_PLACE : PACKED_ROWS, g->n, k, in_place ? a : scratch, g->am,
-                  b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + i * g->ldc, g->ldc, add, edge);
+            panel((int)n, rows ? ROWS_OF_A : COLUMNS, g->n, k, a + p * g->ak, rows ? g->am : g->ak,
+                  b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + i * g->ldc, g->ldc, g->add || s > g->first,
+                  edge);
             b += k * (g->ldb ? g->ldb : g->b_width);
         }
     }
-}
-
-/* Columns in memory order: a few panels are packed together, so that what is read is long enough to
- * stream. */
-TARGET static void block_columns(const WfBlock *g, float *scratch)
-{
-    enum { GROUP = 8, STRIDE = WF_KC * WF_COL + 16 };
-    float *edge = scratch + WF_PANELS;
-    for (int64_t q0 = 0; q0 < PANELS(g->m); q0 += GROUP) {
-        int64_t n = PANELS(g->m) - q0 < GROUP ? PANELS(g->m) - q0 : GROUP, at[GROUP + 1];
-        for (int64_t q = 0; q <= n; q++)
-            at[q] = panel_row(g->m, q0 + q);
-        const float *b = g->b;
-        for (int64_t s = g->first; s < g->last; s++) {
-            int64_t p0 = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p0;
-            const float *first = g->a + p0 * g->ak;
-            bool in_place = g->n <= 4 * VL;
-            for (int64_t p = 0; p < k && !in_place; p++) {
-                const float *a = first + p * g->ak;
-                for (int64_t q = 0; q < n; q++) {
-                    __builtin_prefetch(a + 16 * g->ak + at[q]); /* rows far apart: no hardware follows them */
-                    copy_few((int)(at[q + 1] - at[q]), a + at[q], scratch + q * STRIDE + p * WF_COL);
-                }
-            }
-            for (int64_t q = 0; q < n; q++)
-                panel((int)(at[q + 1] - at[q]), COLUMNS, g->n, k,
-                      in_place ? first + at[q] : scratch + q * STRIDE, in_place ? g->ak : WF_COL,
-                      b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + at[q] * g->ldc, g->ldc,
-                      g->add || s > g->first, edge);
-            b += k * (g->ldb ? g->ldb : g->b_width);
-        }
-    }
-}
-
-TARGET static void block(const WfBlock *g, float *scratch)
-{
-    if (g->am == 1 && g->ak != 1)
-        block_columns(g, scratch);
-    else
-        block_rows(g, scratch);
 }
 
 #include "kernels/rows.h"

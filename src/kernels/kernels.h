@@ -21,15 +21,15 @@
  * gemm             A[b..,M,K] B[b..,K,N] bias[N]? D[b..,M,N]            p0 = 1: add to D. f32 or f64
  *     D = A B (+ bias) (+ D). Up to 4 batch dims with any strides (0 broadcasts). Of the last two dims of A,
  *     and of B, one has stride 1; the last dim of D has stride 1. Three operands: no bias.
- * conv_fwd         x[N,C,s..] w[O,C/g,k..] bias[O]? y[N,O,s..]          p0 groups, p1.. stride, p4.. dilation,
- * conv_bwd_data    dy w dx                                              p7.. padding (at both sides)
+ * conv_fwd         x[N,C,s..] w[O,C/g,k..] bias[O]? y[N,O,s..]          p0 groups, p1 stride, p4 dilation,
+ * conv_bwd_data    dy w dx                                              p7 padding, three each
  * conv_bwd_weight  x dy dw dbias?                                       f32; spatial rank 1 to 3
  *     Activations dense channels-last, w dense in any order of its dims.
  * attention_fwd    q[B,H,Tq,D] k[B,Hkv,Tk,D] v[B,Hkv,Tk,Dv] mask? o lse p0: causal; f0: scale, 0 = 1/sqrt(D)
  * attention_bwd    q k v o do lse mask? dq dk dv                        the same
  *     Any strides but 1 on the last dim. mask f32 [B|1,H|1,Tq|1,Tk|1] is added; lse[B,H,Tq] dense. Query
- *     head h reads kv head h/(H/Hkv). Causal: query i sees key j when j <= i (as PyTorch's is_causal). A query
- *     that sees no key has output 0, lse -inf and gradients 0 (PyTorch's safe softmax).
+ *     head h reads kv head h/(H/Hkv). Causal: query i sees key j when j <= i (as PyTorch's is_causal). A
+ *     query that sees no key has output 0, lse -inf and gradients 0 (PyTorch's safe softmax).
  * rnn_fwd          xproj[T,B,GH] w_hh[GH,H] b_hh[GH]? h0[B,H] c0?       p0 mode (WfRnnMode), p1 reverse
  *                  y[T,B,H] hT[B,H] cT? saved[T,B,SH]?
  * rnn_bwd          w_hh h0 c0? y saved? dy? dhT? dcT?                   the same
@@ -44,7 +44,7 @@
  *                  out[outer,V,inner] status[2]                         f32 f64 i64 i32
  * scatter_full     x? index[outer,R,i'] src out status                  the same; torch.scatter along dim 1
  *     out = x (or zeros; mul, max and min need x), then the rows of src in order of r. x may be out itself.
- *     An index outside 0..V-1 is left out and sets status to {1 + p1, the index}, unless it is set already. */
+ *     An index outside 0..V-1 is left out and sets status to {1 + p1, index}, unless it is set already. */
 /* clang-format on */
 #ifndef WF_KERNELS_H
 #define WF_KERNELS_H

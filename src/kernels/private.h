@@ -5,11 +5,8 @@
 
 #include "kernels/kernels.h"
 
-/* Packed panels of the left matrix: rows WF_ROW apart (a multiple of the line, not of a page: rows of a panel
- * must not share cache sets), or columns WF_COL apart. */
-enum { WF_KC = 256, WF_ROW = WF_KC + 16, WF_COL = 16, WF_PANELS = 8 * (WF_KC * WF_COL + 16), WF_NR = 32 };
-/* Floats of scratch that `block` needs: packed panels and the edge tile. */
-enum { WF_BLOCK_SCRATCH = WF_PANELS + 14 * 32 };
+/* Longest K block; columns of a panel of the right matrix; floats of scratch of `block`: one edge tile. */
+enum { WF_KC = 256, WF_NR = 32, WF_BLOCK_SCRATCH = 14 * WF_NR };
 
 /* c[m, n] = (+=) a b over the K blocks first .. last - 1 of `blocks` equal ones; b holds those blocks packed
  * one after the other, each b_width (a multiple of WF_NR) wide, of which the n columns from `column` on are
