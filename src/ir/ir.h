@@ -381,8 +381,8 @@ struct WfPassEnv {
 
 /* ---- oracle: slow, plain, double precision, primitives only ---- */
 
-/* Evaluates the whole graph. inputs[i]: dense doubles of input i (integers exact up to 2^53). Returns arrays by
- * value id (NULL for values not computed). */
+/* Evaluates the whole graph. inputs[i]: dense doubles of input i (integers exact up to 2^53), or NULL for its start
+ * value. Leaves arrays by value id (NULL for values not computed). */
 struct WfOracle {
     WfGraph *g;
     WfArena *arena;

@@ -164,12 +164,28 @@ static void reduce(WfOracle *o, const WfNode *n)
         y[i] = as_dtype(t, y[i]);
 }
 
+/* An input that the caller does not give has the value it starts with. */
+static double *start_value(WfOracle *o, const WfInput *in)
+{
+    int64_t shape[WF_MAX_RANK], at[WF_MAX_RANK] = {0}, n = wf_oracle_shape(o, in->val, shape);
+    const WfValue *v = wf_value(o->g, in->val);
+    double *x = WF_NEWN(o->arena, double, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++, next(v->rank, shape, at)) {
+        int64_t from = 0;
+        for (int d = 0; d < v->rank; d++)
+            from += at[d] * in->strides[d];
+        x[i] = in->data ? wf_load_f64(v->dtype, (const char *)in->data + (size_t)from * wf_dtype_size(v->dtype))
+                        : in->fill;
+    }
+    return x;
+}
+
 void wf_oracle_run(WfOracle *o, const double *const *inputs)
 {
     WfGraph *g = o->g;
     o->val = WF_NEWN(o->arena, double *, (size_t)g->values.n);
     for (int i = 0; i < g->inputs.n; i++)
-        o->val[g->inputs.at[i].val] = (double *)inputs[i];
+        o->val[g->inputs.at[i].val] = inputs[i] ? (double *)inputs[i] : start_value(o, &g->inputs.at[i]);
     bool *live = wf_live_nodes(g);
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);

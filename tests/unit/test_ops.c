@@ -316,9 +316,9 @@ static void run_at(Case *c, bool with_grad)
     WfGraph *p = wf_graph_like(g, WF_PRIM);
     WfVal *map = WF_NEWN(c->arena, WfVal, (size_t)g->values.n);
     wf_graph_copy(g, p, map);
-    const double **inputs = WF_NEWN(c->arena, const double *, MAX_TENSORS);
-    for (int i = 0; i < c->n_in; i++)
-        inputs[i] = c->in[i].data;
+    const double **inputs = WF_NEWN(c->arena, const double *, (size_t)g->inputs.n + 1);
+    for (int i = 0; i < c->n_in; i++) /* ops may have added constants in between */
+        inputs[wf_value(g, c->in[i].val)->index] = c->in[i].data;
     WfOracle o = {.g = p, .arena = c->arena};
     wf_oracle_run(&o, inputs);
     check(c, &o, map, out, n_out, grad, with_grad);
