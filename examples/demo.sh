@@ -21,7 +21,7 @@ set -x
 # The last evaluation stands at the end of the metrics.
 accuracy=$(sed -n 's/.*"eval_accuracy": *\([0-9.eE+-]*\).*/\1/p' "$out/metrics.jsonl" | tail -1)
 echo
-echo "weights:  $out/model.safetensors   (torch: load_state_dict(safetensors.torch.load_file(...)))"
+echo "weights:  $out/final.safetensors   (torch: load_state_dict(safetensors.torch.load_file(...)))"
 echo "metrics:  $out/metrics.jsonl"
 echo "next:     $weft graph examples/fashion.pt2        the graph as text"
 echo "          $weft train --help                      train your own: torch.export.save(torch.export.export(m, batch), ...)"

@@ -10,6 +10,10 @@
 #define ALL_GROUPS ((1u << WF_GROUPS) - 1)
 
 const WfVerb wf_verbs[] = {
+    {"train", "MODEL --data FILE [--out DIR]", "train a model; MODEL is a .pt2 export or a compiled .weft step",
+     "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --epochs 3 --out run/\n"
+     "  weft train model.pt2 --loss cross_entropy --data x=images.gz --data y=labels.gz --eval-data test.safetensors\n",
+     ALL_GROUPS, wf_cli_train},
     {"verify", "CASE... [--json]", "replay recorded PyTorch runs: forward, gradients, optimiser steps",
      "  weft verify tests/refs/mlp_mnist_adamw\n", 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN,
      wf_cli_verify},

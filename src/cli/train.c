@@ -1,0 +1,43 @@
+/* weft train: compiles (or takes from the cache), trains, says where the weights are. */
+#include "cli/cli.h"
+
+#include "train/loop.h"
+
+#include <unistd.h>
+
+static void save(void *user, const char *path) { wf_save_weights(user, path); }
+
+static int64_t weights_count(const WfExe *x)
+{
+    int64_t n = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        int64_t m = 1;
+        if (x->inputs[i].role != WF_XIN_PARAM)
+            continue;
+        for (int d = 0; d < x->inputs[i].rank; d++)
+            m *= x->inputs[i].shape[d];
+        n += m;
+    }
+    return n;
+}
+
+int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    if (!o->data.n)
+        wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
+    weft_program *p = wf_cli_open(ctx, o, words);
+    if (!p->exe)
+        wf_program_compile(p);
+    weft_session *s = wf_start(p);
+    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", words->at[0],
+            (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
+            wf_session_threads(s->run), p->exe->isa);
+    WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
+                    .save = save, .user = s, .terminal = isatty(2) && !wf_env("NO_COLOR")};
+    wf_train(&t);
+    fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
+            (double)wf_session_state_bytes(s->run) / 1048576.0);
+    if (o->out)
+        fprintf(stderr, "weights: %s/final.safetensors\n", o->out);
+    return 0;
+}

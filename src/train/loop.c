@@ -1,0 +1,387 @@
+/* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation after each epoch and
+ * at the end, best and final weights. Nothing is left half-written: the metrics file grows by whole lines, weights are
+ * written beside and renamed. */
+#include "train/loop.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    WfTraining *t;
+    WfDataset *data, *eval;
+    WfDataInput *inputs;
+    int n_inputs;
+    int64_t batch, per_epoch, total;
+    int64_t *index;
+    void **buffer;               /* by input */
+    FILE *metrics;
+    double best, started, first_step, last_print;
+    double best_loss;
+    bool evaluated;
+    int64_t step;
+} Loop;
+
+/* ---- inputs ---- */
+
+WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
+{
+    WfDataInput *in = WF_NEWN(a, WfDataInput, (size_t)x->n_inputs + 1);
+    *n = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *e = &x->inputs[i];
+        if (e->role != WF_XIN_USER)
+            continue;
+        WfDataInput *d = &in[(*n)++];
+        *d = (WfDataInput){.name = e->name, .dtype = e->dtype, .rank = e->rank};
+        for (int k = 0; k < e->rank; k++)
+            if (!wf_elit(x->exprs, e->shape[k], &d->shape[k]))
+                d->shape[k] = -1;
+    }
+    return in;
+}
+
+int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
+{
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *e = &x->inputs[i];
+        int64_t size;
+        if (e->role != WF_XIN_USER || !e->rank)
+            continue;
+        if (!wf_elit(x->exprs, e->shape[0], &size)) {
+            int64_t want = o->batch_size ? o->batch_size : 32;
+            for (int k = 0; k < x->n_symbols; k++)
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0 && (want < x->symbols[k].lo || want > x->symbols[k].hi))
+                    wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
+                            (long long)x->symbols[k].lo, (long long)x->symbols[k].hi);
+            return want;
+        }
+        if (o->batch_size && o->batch_size != size)
+            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                       "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to choose freely.",
+                       "--batch-size %lld, but the model was exported for batches of %lld", (long long)o->batch_size,
+                       (long long)size);
+        return size;
+    }
+    wf_fail(ctx, WEFT_ERR_USAGE, "the model has no input with a batch dimension");
+}
+
+static void allocate_buffers(Loop *l)
+{
+    WfArena *a = l->t->arena;
+    l->index = WF_NEWN(a, int64_t, (size_t)l->batch);
+    l->buffer = WF_NEWN(a, void *, (size_t)l->n_inputs + 1);
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &l->data->columns[i];
+        size_t bytes = wf_mul_size((size_t)l->batch, wf_mul_size((size_t)c->sample_elements, wf_dtype_size(c->input->dtype)));
+        uint8_t *p = wf_arena_alloc(a, bytes + 64);
+        l->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+    }
+}
+
+/* Feeds `count` rows; rows from `valid` on are padding: row 0 again, with labels that the loss ignores. */
+static void feed(Loop *l, const WfDataset *d, int64_t count, int64_t valid)
+{
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &d->columns[i];
+        WfTensor t = {.name = c->input->name, .dtype = c->input->dtype, .rank = c->rank, .data = l->buffer[i]};
+        wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
+        if (valid < count && t.dtype == WF_I64)
+            for (int64_t k = valid * c->sample_elements; k < count * c->sample_elements && c->rank == 1; k++)
+                ((int64_t *)l->buffer[i])[k] = l->t->options->ignore_index;
+        memcpy(t.shape, c->shape, sizeof t.shape);
+        t.shape[0] = count;
+        t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
+        wf_session_feed(l->t->session, t.name, &t);
+    }
+}
+
+/* ---- evaluation ---- */
+
+static bool predictions(WfTraining *t, WfTensor *out)
+{
+    int n = wf_session_outputs(t->session, WF_PROG_EVAL);
+    for (int k = n - 1; k >= 0; k--) {
+        wf_session_output(t->session, WF_PROG_EVAL, k, out);
+        if (t->exe->program[WF_PROG_EVAL].outputs[k].role == WF_XOUT_USER && out->data && out->name &&
+            !strcmp(out->name, "predictions"))
+            return true;
+    }
+    return false;
+}
+
+/* The integer input that has one element for each row of class scores; -1 when there is none. */
+static int label_input(const Loop *l, const WfTensor *p, int class_dim, int64_t batch)
+{
+    const char *target = l->t->options->target;
+    int64_t rows = 1;
+    int found = -1;
+    for (int d = 0; d < p->rank; d++)
+        rows *= d == class_dim ? 1 : p->shape[d];
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &l->data->columns[i];
+        if (c->input->dtype != WF_I64 || c->sample_elements * batch != rows)
+            continue;
+        if (target && !strcmp(target, c->input->name))
+            return i;
+        found = i;
+    }
+    return found;
+}
+
+static void count_hits(Loop *l, const WfTensor *p, int64_t batch, int64_t valid, int64_t *hits, int64_t *seen)
+{
+    int class_dim = p->rank > 1 ? 1 : 0;
+    if (p->rank < 2 || p->dtype != WF_F32)
+        return;
+    int at = label_input(l, p, class_dim, batch);
+    if (at < 0)
+        return;
+    int64_t classes = p->shape[1], inner = 1, per_row;
+    for (int d = 2; d < p->rank; d++)
+        inner *= p->shape[d];
+    const int64_t *y = l->buffer[at];
+    per_row = l->data->columns[at].sample_elements;
+    for (int64_t r = 0; r < valid * per_row; r++) {
+        int64_t outer = r / inner, in = r % inner, best = 0;
+        const float *v = (const float *)p->data + outer * classes * inner + in;
+        for (int64_t c = 1; c < classes; c++)
+            if (v[c * inner] > v[best * inner])
+                best = c;
+        if (y[r] == l->t->options->ignore_index)
+            continue;
+        *hits += best == y[r];
+        ++*seen;
+    }
+}
+
+static WfEvaluation evaluate(Loop *l, const WfDataset *d)
+{
+    double loss = 0, weight = 0;
+    int64_t hits = 0, seen = 0;
+    bool symbolic = l->t->exe->n_symbols > 0;
+    for (int64_t at = 0; at < d->samples; at += l->batch) {
+        int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
+        int64_t count = symbolic && valid >= l->t->exe->symbols[0].lo ? valid : l->batch;
+        wf_check_cancel(l->t->ctx);
+        for (int64_t i = 0; i < count; i++)
+            l->index[i] = at + (i < valid ? i : 0);
+        feed(l, d, count, valid);
+        wf_session_forward(l->t->session, true);
+        WfTensor p;
+        double b = wf_session_loss(l->t->session);
+        if (isfinite(b) || valid == count) {
+            loss += b * (double)valid;
+            weight += (double)valid;
+        }
+        if (predictions(l->t, &p))
+            count_hits(l, &p, count, valid, &hits, &seen);
+    }
+    return (WfEvaluation){.loss = weight > 0 ? loss / weight : NAN, .accuracy = seen ? (double)hits / (double)seen : NAN,
+                          .samples = d->samples};
+}
+
+WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d)
+{
+    Loop l = {.t = t, .data = (WfDataset *)d};
+    l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
+    l.batch = wf_train_batch(t->ctx, t->exe, t->options);
+    allocate_buffers(&l);
+    return evaluate(&l, d);
+}
+
+/* ---- metrics and files ---- */
+
+static double rss_mb(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    long pages = 0, skip;
+    if (!f)
+        return 0;
+    if (fscanf(f, "%ld %ld", &skip, &pages) != 2)
+        pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1048576.0;
+}
+
+static void number(WfStr *s, const char *key, double v)
+{
+    wf_str_printf(s, "%s\"%s\": ", s->n > 1 ? ", " : "", key);
+    if (isfinite(v))
+        wf_str_float(s, v);
+    else
+        wf_str_puts(s, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+}
+
+static void metrics_line(Loop *l, WfStr *s)
+{
+    if (!l->metrics)
+        return;
+    wf_str_puts(s, "}\n");
+    if (fwrite(s->at, 1, s->n, l->metrics) != s->n || fflush(l->metrics))
+        wf_fail_at(l->t->ctx, WEFT_ERR_IO, l->t->options->out, "Free some space; the run can be started again.",
+                   "metrics.jsonl cannot be written: %s", strerror(errno));
+}
+
+static char *in_out(Loop *l, const char *name) { return wf_arena_printf(l->t->arena, "%s/%s", l->t->options->out, name); }
+
+static void open_out(Loop *l)
+{
+    const char *out = l->t->options->out;
+    struct stat st;
+    if (!out)
+        return;
+    if (!stat(out, &st) && !S_ISDIR(st.st_mode))
+        wf_fail(l->t->ctx, WEFT_ERR_USAGE, "--out %s is a file; name a folder", out);
+    if (wf_file_exists(in_out(l, "final.safetensors")) || wf_file_exists(in_out(l, "metrics.jsonl")))
+        wf_fail_at(l->t->ctx, WEFT_ERR_USAGE, NULL, "Choose another folder, or remove this one.",
+                   "--out %s already holds a run", out);
+    wf_mkdirs(l->t->ctx, out);
+    l->metrics = fopen(in_out(l, "metrics.jsonl"), "w");
+    if (!l->metrics)
+        wf_fail(l->t->ctx, WEFT_ERR_IO, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
+}
+
+static char *duration(WfArena *a, double s)
+{
+    if (s < 100)
+        return wf_arena_printf(a, "%.0f s", s);
+    if (s < 6000)
+        return wf_arena_printf(a, "%.0f min", s / 60);
+    return wf_arena_printf(a, "%.1f h", s / 3600);
+}
+
+static void progress(Loop *l, double loss, double norm, double lr, double ms)
+{
+    const WfOptions *o = l->t->options;
+    double now = wf_now();
+    bool due = l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->step % o->log_every == 0;
+    char line[256];
+    if (!due && l->step != l->total)
+        return;
+    l->last_print = now;
+    double left = (now - l->first_step) / (double)l->step * (double)(l->total - l->step);
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
+             (long long)l->step, (long long)l->total, loss, norm, lr, (double)l->batch / ms * 1e3, ms, rss_mb(),
+             duration(a, left));
+    fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line, l->t->terminal && l->step != l->total ? "" : "\n");
+    wf_arena_free(a);
+}
+
+static void evaluation(Loop *l)
+{
+    if (!l->eval)
+        return;
+    WfEvaluation e = evaluate(l, l->eval);
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    WfStr s = {.arena = a};
+    wf_str_putc(&s, '{');
+    number(&s, "step", (double)l->step);
+    number(&s, "eval_loss", e.loss);
+    if (isfinite(e.accuracy))
+        number(&s, "eval_accuracy", e.accuracy);
+    metrics_line(l, &s);
+    fprintf(stderr, "%s      eval: loss %.4f", l->t->terminal ? "\n" : "", e.loss);
+    if (isfinite(e.accuracy))
+        fprintf(stderr, "  accuracy %.2f %%", e.accuracy * 100);
+    fprintf(stderr, "  (%lld samples)\n", (long long)e.samples);
+    wf_arena_free(a);
+    bool better = isfinite(e.accuracy) ? e.accuracy > l->best : e.loss < l->best_loss;
+    if ((better || !l->evaluated) && l->t->options->out)
+        l->t->save(l->t->user, in_out(l, "best.safetensors"));
+    if (better || !l->evaluated) {
+        l->best = e.accuracy;
+        l->best_loss = e.loss;
+    }
+    l->evaluated = true;
+}
+
+/* ---- the loop ---- */
+
+static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commit)
+{
+    WfSession *s = l->t->session;
+    const WfOptions *o = l->t->options;
+    double lr = l->t->lr, norm = NAN;
+    int64_t n = wf_order_batch(order, batch, l->batch, l->index);
+    feed(l, l->data, n, n);
+    lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
+    wf_session_set_lr(s, lr);
+    if (!l->step)
+        l->first_step = wf_now();
+    wf_session_step(s);
+    double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
+    *commit = now;
+    l->step++;
+    wf_session_metric(s, "grad_norm", &norm);
+    if (l->metrics) {
+        WfArena *a = wf_arena_scratch(l->t->ctx);
+        WfStr line = {.arena = a};
+        wf_str_putc(&line, '{');
+        number(&line, "step", (double)l->step);
+        number(&line, "loss", loss);
+        number(&line, "lr", lr);
+        number(&line, "grad_norm", norm);
+        number(&line, "step_ms", ms);
+        number(&line, "rss_mb", rss_mb());
+        if (l->step == 1)
+            number(&line, "start_to_step_s", l->first_step - wf_process_start());
+        metrics_line(l, &line);
+        wf_arena_free(a);
+    }
+    progress(l, loss, norm, lr, ms);
+}
+
+static void epochs(void *v)
+{
+    Loop *l = v;
+    const WfOptions *o = l->t->options;
+    double commit = wf_now();
+    for (int64_t epoch = 0; l->step < l->total; epoch++) {
+        WfOrder order = wf_order(l->data->samples, (uint64_t)o->seed, epoch, o->shuffle);
+        for (int64_t b = 0; b < l->per_epoch && l->step < l->total; b++) {
+            wf_check_cancel(l->t->ctx);
+            one_step(l, &order, b, &commit);
+        }
+        evaluation(l);
+        commit = wf_now();
+    }
+}
+
+void wf_train(WfTraining *t)
+{
+    const WfOptions *o = t->options;
+    Loop l = {.t = t, .best = -1, .best_loss = INFINITY, .started = wf_now()};
+    l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
+    l.data = wf_dataset_open(t->ctx, t->arena, &o->data, l.inputs, l.n_inputs);
+    if (o->eval_data.n)
+        l.eval = wf_dataset_open(t->ctx, t->arena, &o->eval_data, l.inputs, l.n_inputs);
+    if (o->check_finite)
+        wf_dataset_check_finite(l.data);
+    l.batch = wf_train_batch(t->ctx, t->exe, o);
+    l.per_epoch = l.data->samples / l.batch; /* an incomplete last batch is left out */
+    if (!l.per_epoch)
+        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld", (long long)l.data->samples,
+                (long long)l.batch);
+    l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
+    allocate_buffers(&l);
+    open_out(&l);
+    weft_status s = wf_guard(t->ctx, epochs, &l);
+    if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
+        if (o->out) {
+            t->save(t->user, in_out(&l, "final.safetensors"));
+            if (!l.evaluated)
+                t->save(t->user, in_out(&l, "best.safetensors"));
+        }
+        if (s == WEFT_ERR_CANCELLED)
+            fprintf(stderr, "\nstopped after step %lld%s%s\n", (long long)l.step, o->out ? "; weights are in " : "",
+                    o->out ? in_out(&l, "final.safetensors") : "");
+    }
+    if (l.metrics)
+        fclose(l.metrics);
+    if (s != WEFT_OK)
+        wf_reraise(t->ctx, s);
+}
