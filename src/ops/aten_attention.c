@@ -126,7 +126,13 @@ static WfVal attend(WfGraph *g, const WfNode *n, WfVal mask, double dropout, boo
     WfVal both[2] = {0};
     a.mask = additive(g, mask, wf_dtype_of(g, a.q));
     to_four(g, n, &a, &r, lead);
-    WfDim hq = wf_size_of(g, a.q, 1), hk = wf_size_of(g, a.k, 1);
+    WfDim hk = wf_size_of(g, a.k, 1), hv = wf_size_of(g, a.v, 1);
+    a.k = repeat_heads(g, a.k, hk == 1 ? hv : hk); /* one head stands for all */
+    a.v = repeat_heads(g, a.v, hv == 1 ? hk : hv);
+    hk = wf_size_of(g, a.k, 1);
+    if (wf_size_of(g, a.q, 1) == 1)
+        a.q = repeat_heads(g, a.q, hk);
+    WfDim hq = wf_size_of(g, a.q, 1);
     if (hk != wf_size_of(g, a.v, 1) || wf_emul(E(g), wf_efloordiv(E(g), hq, hk), hk) != hq)
         wf_fail_node(g, n, WEFT_ERR_FILE, "%s query heads, but key %s and value %s", wf_shape_text(g, T(0)),
                      wf_shape_text(g, T(1)), wf_shape_text(g, T(2)));

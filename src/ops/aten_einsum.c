@@ -166,12 +166,9 @@ static Term contract(WfGraph *g, const WfNode *n, const Term *a, const Term *b, 
 }
 
 /* Without '->': broadcast dimensions, then the letters that occur once, in alphabetical order. */
-static void implicit_result(const Term *t, int n, int dots, Term *r)
+static void implicit_result(const int *count, int dots, Term *r)
 {
-    int count[LABELS] = {0}, order = 0;
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < t[k].n; i++)
-            count[t[k].label[i]]++;
+    int order = 0;
     for (int i = 0; i < dots; i++)
         r->label[order++] = ELLIPSIS + WF_MAX_RANK - dots + i;
     for (char c = 'A'; c <= 'z'; c++) /* upper case sorts first */
@@ -185,7 +182,7 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
     const char *p = n->args[0].s;
     Term t[17] = {0};
     WfDim size[LABELS];
-    int count = n->args[1].n, dots = 0;
+    int count = n->args[1].n, dots = 0, times[LABELS] = {0};
     if (count < 1 || count > 16)
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d operands", count);
     for (int i = 0; i < LABELS; i++)
@@ -195,6 +192,8 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
         read_labels(g, n, &p, wf_rank_of(g, t[k].v), 0, &t[k]);
         if (*p == ',' && k + 1 < count)
             p++;
+        for (int i = 0; i < t[k].n; i++)
+            times[t[k].label[i]]++;
         diagonals(g, &t[k]);
         int mine = 0;
         for (int i = 0; i < t[k].n; i++) {
@@ -211,7 +210,7 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
         p += 2;
         read_labels(g, n, &p, -1, dots, result);
     } else {
-        implicit_result(t, count, dots, result);
+        implicit_result(times, dots, result);
     }
     for (int k = 0; k < count; k++)
         reduce_alone(g, &t[k], t, count + 1, size);

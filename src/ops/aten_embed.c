@@ -81,7 +81,9 @@ static int embedding_bag(DECOMPOSE)
         wf_fail_node(g, n, WEFT_ERR_FILE, "indices %s and offsets %s must be vectors", wf_shape_text(g, index),
                      wf_shape_text(g, offsets));
     WfDtype t = wf_dtype_of(g, w);
-    if (n->schema->n_params > 8 && wf_has(n, 8) && wf_int(n, 8) != wf_econst(g->exprs, -1)) {
+    /* -1 is none in _embedding_bag, but the last row where the index may be None */
+    bool wraps = n->schema->n_params > 8 && n->schema->params[8].optional;
+    if (n->schema->n_params > 8 && wf_has(n, 8) && (wraps || wf_int(n, 8) != wf_econst(g->exprs, -1))) {
         WfDim pad = wf_int(n, 8);
         int64_t lit;
         if (wf_elit(g->exprs, pad, &lit) && lit < 0)

@@ -196,7 +196,7 @@ static int fused_rms_norm(DECOMPOSE)
     if (w)
         y = wf_mul(g, y, wf_cast(g, w, t));
     out[0] = wf_cast(g, y, wf_dtype_of(g, T(0)));
-    out[1] = wf_detach(g, r);
+    out[1] = r;
     return 2;
 }
 

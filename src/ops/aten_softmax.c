@@ -2,6 +2,8 @@
  * y (dy - sum y dy) and dy - exp(y) sum dy, are cheaper and more exact than those of the primitives. */
 #include "ops/ops_private.h"
 
+#include <math.h>
+
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
 #define X wf_tensor(n, 0)
 
@@ -80,10 +82,10 @@ static int log_softmax_int(DECOMPOSE)
 /* Rows of -inf only give zeros instead of NaN. */
 static int safe_softmax(DECOMPOSE)
 {
-    WfVal x = floating(g, n), y = wf_emit(g, "aten._softmax", "vib", x, wf_int(n, 1), 0);
-    WfVal top = wf_detach(g, wf_reduce(g, "prim.amax", x, mask(g, n), true));
-    WfVal none = wf_binary(g, "prim.eq", top, wf_like(g, x, -__builtin_inf()));
-    out[0] = wf_where(g, none, wf_like(g, x, 0), y);
+    WfVal x = floating(g, n), top = wf_detach(g, wf_reduce(g, "prim.amax", x, mask(g, n), true));
+    WfVal none = wf_binary(g, "prim.eq", top, wf_like(g, x, -INFINITY)), zero = wf_like(g, x, 0);
+    WfVal y = wf_emit(g, "aten._softmax", "vib", wf_where(g, none, zero, x), wf_int(n, 1), 0);
+    out[0] = wf_where(g, none, zero, y); /* zeros before, too: no NaN for the gradient to meet */
     return 1;
 }
 

@@ -1,1 +1,27 @@
-
+/* Samples' ops that Weft does not compile, or not in all modes. This list may only shrink. */
+"aten._assert_tensor_metadata.default",
+"aten._assert_async.msg",
+"aten._fft_c2c.default",
+"aten._fft_c2r.default",
+"aten._fft_r2c.default",
+"aten.fft_fftn.default",
+"aten.fft_irfft.default",
+"aten.fft_irfft2.default",
+"aten.fft_rfft.default",
+"aten.fft_rfft2.default",
+"aten.real.default",
+"aten.view_as_real.default",
+"aten.linalg_solve_triangular.default",
+"aten.diff.default",
+"aten.fake_quantize_per_tensor_affine.default",
+"aten.fake_quantize_per_channel_affine.default",
+"aten.fake_quantize_per_channel_affine_cachemask.default",
+"aten.erfinv.default",
+"aten.cummax.default",
+"aten.cummin.default",
+"aten.logcumsumexp.default",
+"aten.index.Tensor", /* by a mask: the size of the result depends on data */
+"aten.index_put.default",
+"aten.index_put_.default",
+"aten.one_hot.default", /* without the number of classes, likewise */
+"aten.scatter_reduce.two", /* gradient of 'prod' */

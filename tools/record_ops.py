@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Records what PyTorch makes of operator calls: arguments, results, gradients, new values of mutated arguments.
+
+    python tools/record_ops.py tests/opinfo_more
+
+The format is that of tests/opinfo (its README.md). The calls below cover what those samples leave out: ops without a
+sample, and modes. A row is (op, [sample, ...]); a sample is a function that returns (args, kwargs). Tensors that need a
+gradient are floats made by f(); same script, same numbers.
+"""
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+gen = torch.Generator().manual_seed(7)
+
+
+def f(*shape, dtype=torch.float32):
+    return torch.randn(shape, generator=gen).to(dtype)
+
+
+def p(*shape):  # in (0, 1)
+    return torch.rand(shape, generator=gen) * 0.9 + 0.05
+
+
+def i(high, *shape, low=0):
+    return torch.randint(low, high, shape, generator=gen)
+
+
+def b(*shape):
+    return torch.rand(shape, generator=gen) > 0.4
+
+
+def t(*values, dtype=None):
+    return torch.tensor(values, dtype=dtype)
+
+
+BF = torch.bfloat16
+
+
+def rnn_params(sizes, gates, hidden, biases, both):
+    out = []
+    for width in sizes:
+        for _ in range(2 if both else 1):
+            out += [f(gates * hidden, width) * 0.4, f(gates * hidden, hidden) * 0.4]
+            out += [f(gates * hidden) * 0.2, f(gates * hidden) * 0.2] if biases else []
+    return out
+
+
+
+def call(*args, **kwargs):
+    """Arguments; functions are called when the sample is made."""
+    def make(a):
+        return [make(x) for x in a] if isinstance(a, list) else a() if callable(a) else a
+    return lambda: ([make(a) for a in args], {k: make(v) for k, v in kwargs.items()})
+
+
+def F(*s):
+    return lambda: f(*s)
+
+
+def I(high, *s):
+    return lambda: i(high, *s)
+
+
+def PAD(label):  # labels with an ignored one
+    def made():
+        y = label()
+        y.view(-1)[1] = -100
+        return y
+    return made
+
+
+def tied():  # values with many ties, as after relu
+    return torch.relu(torch.round(f(2, 3, 6, 7)))
+
+
+CALLS = [
+    ("relu6.default", [call(lambda: f(3, 5) * 5)]),
+    ("celu.default", [call(F(3, 5)), call(F(7), 0.7)]),
+    ("gelu.default", [call(F(3, 5)), call(F(3, 5), approximate="tanh")]),
+    ("softshrink.default", [call(F(20)), call(F(20), 0.2)]),
+    ("hardtanh.default", [call(F(20), -0.4, 0.6)]),
+    ("softplus.default", [call(lambda: f(20) * 30), call(F(20), 2, 3)]),
+    ("elu.default", [call(lambda: f(20) * 60, 1.2, 0.9, 1.1)]),
+    ("mish.default", [call(lambda: f(20) * 40)]),
+    ("log_sigmoid.default", [call(lambda: f(20) * 40)]),
+    ("_prelu_kernel.default", [call(F(3, 4), F(1, 4))]),
+    ("rrelu.default", [call(F(20))]),
+    ("relu.default", [call(lambda: t(-1.0, 0.0, float("nan"), float("inf"), 2.0))]),
+    ("inner.default", [call(F(2, 3), F(4, 3)), call(F(3), F(4, 3)), call(F(2, 5, 3), F(3))]),
+    ("ger.default", [call(F(3), F(4))]),
+    ("addr.default", [call(F(3, 4), F(3), F(4), beta=0.5, alpha=2)]),
+    ("tensordot.default", [call(F(2, 3, 4), F(4, 3, 5), [2, 1], [0, 1]), call(F(2, 3), F(4, 5), [], [])]),
+    ("matmul.default", [call(F(3), F(2, 3, 4)), call(F(2, 4, 3), F(3)), call(F(5, 1, 4, 3), F(2, 3, 6)),
+                        call(F(4, 3), F(2, 5, 3, 2)), call(F(2, 5, 4, 3), F(3, 2))]),
+    ("linear.default", [call(F(2, 5, 3), F(4, 3), F(4)), call(F(3), F(4, 3), F(4)), call(F(2, 3), F(3))]),
+    ("baddbmm.default", [call(F(4), F(2, 3, 5), F(2, 5, 4), beta=0, alpha=1.5)]),
+    ("cdist.default", [call(F(2, 4, 3), F(2, 5, 3), 2.0), call(F(4, 3), F(5, 3), 1.0), call(F(4, 3), F(4, 3), 3.0)]),
+    ("einsum.default", [
+        call("...ij,...jk->...ik", [F(5, 1, 2, 3), F(4, 3, 2)]), call("bhqd,bhkd->bhqk", [F(2, 3, 4, 5), F(2, 3, 6, 5)]),
+        call("ij,jk,kl->il", [F(2, 3), F(3, 4), F(4, 5)]), call("ij,ij", [F(2, 3), F(2, 3)]), call("ba", [F(2, 3)]),
+        call("ii->i", [F(4, 4)]), call("ii", [F(4, 4)]), call("bij,bjk->ik", [F(3, 2, 4), F(3, 4, 5)]),
+        call("b i, b i -> b", [F(3, 4), F(3, 4)]), call("ij,jk->ik", [F(1, 3), F(3, 1)]),
+        call("nkctv,kvw->nctw", [F(2, 3, 2, 4, 5), F(3, 5, 5)]), call("i,i,i->i", [F(4), F(4), F(4)]),
+        call("...,...->...", [F(2, 3), F(3)]), call("ij,kj->k", [F(2, 3), F(4, 3)])]),
+    ("softmax.int", [call(I(9, 3, 4), -1, torch.float32), call(lambda: f(3, 4, dtype=BF), 0), call(F(3, 4), 1, torch.float64)]),
+    ("log_softmax.int", [call(lambda: f(3, 4, dtype=BF), 1), call(F(), 0)]),
+    ("_safe_softmax.default", [call(lambda: torch.where(t([True, False], [True, True]), f(2, 2), -torch.inf), -1),
+                               call(lambda: t([-torch.inf, -torch.inf], [1.0, 2.0]), -1)]),
+    ("cross_entropy_loss.default", [
+        call(F(6, 5), PAD(I(5, 6))), call(F(6, 5), PAD(I(5, 6)), lambda: p(5)), call(F(5), lambda: t(3)[0]),
+        call(F(6, 5), PAD(I(5, 6)), lambda: p(5), 1, -100, 0.2), call(F(6, 5), PAD(I(5, 6)), lambda: p(5), 0, -100, 0.2),
+        call(F(6, 5), I(5, 6), None, 2, 2, 0.1), call(F(3, 5, 2, 4), PAD(I(5, 3, 2, 4)), lambda: p(5), 1, -100, 0.1),
+        call(F(6, 5), lambda: p(6, 5), lambda: p(5), 1, -100, 0.3), call(F(3, 5, 4), lambda: p(3, 5, 4), None, 0),
+        call(lambda: f(6, 5, dtype=BF), I(5, 6)), call(F(2, 5), lambda: t(-100, -100), None, 2)]),
+    ("nll_loss2d.default", [call(F(2, 5, 3, 4), PAD(I(5, 2, 3, 4)), lambda: p(5))]),
+    ("nll_loss2d_forward.default", [call(F(2, 5, 3, 4), PAD(I(5, 2, 3, 4)), lambda: p(5), 1, -100)]),
+    ("nll_loss.default", [call(F(4, 5), I(5, 4), None, 2, 1)]),
+    ("multi_margin_loss.default", [call(F(4, 5), I(5, 4), 2, 0.5, lambda: p(5), 0)]),
+    ("multilabel_margin_loss.default", [call(F(2, 4), lambda: t([2, 0, -1, 1], [-1, 1, 2, 3]), 0)]),
+    ("binary_cross_entropy_with_logits.default", [
+        call(lambda: f(4, 3) * 30, lambda: p(4, 3)), call(F(4, 3), lambda: p(4, 3), lambda: p(4, 1), lambda: p(3), 2)]),
+    ("binary_cross_entropy.default", [call(lambda: t(0.0, 1.0, 0.5, 1.0), lambda: t(0.0, 1.0, 0.25, 0.0), None, 0)]),
+    ("l1_loss.default", [call(F(3, 4), F(3, 4), r) for r in (0, 1, 2)]),
+    ("smooth_l1_loss.default", [call(F(3, 4), F(3, 4), 1, 0.0), call(F(3, 4), F(3, 4), 0, 0.3)]),
+    ("margin_ranking_loss.default", [call(F(6), F(6), lambda: t(1.0, -1.0, 1.0, -1.0, 1.0, 1.0), 0.3, r) for r in (0, 1)]),
+    ("poisson_nll_loss.default", [call(F(6), lambda: p(6) * 5, True, True, 1e-8, 1),
+                                  call(lambda: p(6), lambda: p(6) * 5, False, False, 1e-8, 0)]),
+    ("pairwise_distance.default", [call(F(4, 5), F(4, 5)), call(F(4, 5), F(5), 1.0, 1e-6, True)]),
+    ("kl_div.default", [call(F(3, 4), F(3, 4), 2, log_target=True), call(F(3, 4), lambda: t(0.0, 0.2, 0.3, 0.5), 0)]),
+    ("triplet_margin_loss.default", [call(F(4, 5), F(4, 5), F(4, 5), 1.0, 2.0, 1e-6, True, 0)]),
+    ("linalg_vector_norm.default", [
+        *[call(F(3, 4), o, [1]) for o in (0, 0.5, 1, 2, 3, 3.5, float("inf"), -float("inf"))],
+        call(lambda: torch.zeros(3, 4), 2, [1]), call(F(3, 4), 2, None, True), call(F(3, 4), 2, [0], dtype=torch.float64)]),
+    ("norm.Scalar", [call(F(3, 4)), call(F(3, 4), 1)]),
+    ("renorm.default", [call(F(3, 4), 2, 0, 0.7)]),
+    ("_weight_norm_interface.default", [call(F(4, 3, 2), lambda: p(4, 1, 1), 0)]),
+    ("_weight_norm.default", [call(F(3, 4), lambda: p(1, 4), 1)]),
+    ("_fused_rms_norm.default", [call(F(2, 3, 4), [4], F(4), 1e-5)]),
+    ("rms_norm.default", [call(F(2, 3, 4), [3, 4], F(3, 4)), call(lambda: f(2, 4, dtype=BF), [4], None, 1e-6)]),
+    ("layer_norm.default", [call(F(2, 3, 4), [3, 4], F(3, 4), F(3, 4)), call(lambda: f(3, 8, dtype=BF), [8]),
+                            call(F(2, 3), [3], None, F(3))]),
+    ("group_norm.default", [call(F(2, 6, 4, 3), 3, F(6), F(6)), call(F(2, 6), 2, F(6), None)]),
+    ("batch_norm.default", [
+        call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), True, 0.3, 1e-5, True),
+        call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), False, 0.3, 1e-5, True),
+        call(F(6, 4), None, None, F(4), lambda: p(4), True, 0.1, 1e-3, True),
+        call(F(2, 4, 2, 2, 3), F(4), F(4), None, None, True, 0.1, 1e-5, True)]),
+    ("_native_batch_norm_legit.default", [call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), True, 0.3, 1e-5)]),
+    ("_native_batch_norm_legit_no_training.default", [call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), 0.3, 1e-5)]),
+    ("native_batch_norm.default", [call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), True, 0.3, 1e-5)]),
+    ("instance_norm.default", [
+        call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), True, 0.3, 1e-5, True),
+        call(F(3, 4, 5), F(4), F(4), F(4), lambda: p(4), False, 0.3, 1e-5, True)]),
+    ("conv1d.default", [call(F(4, 9), F(6, 2, 3), F(6), [2], [1], [2], 2)]),
+    ("conv2d.default", [call(F(2, 4, 7, 6), F(8, 1, 3, 2), F(8), [2, 1], [1, 2], [1, 2], 4), call(F(3, 5, 5), F(2, 3, 1, 1))]),
+    ("conv1d.padding", [call(F(2, 3, 8), F(4, 3, 4), None, [1], "same", [2])]),
+    ("conv3d.padding", [call(F(1, 2, 4, 4, 4), F(2, 2, 2, 3, 2), None, [1, 1, 1], "same"),
+                        call(F(1, 2, 4, 4, 4), F(2, 2, 2, 3, 2), F(2), [1, 1, 1], "valid")]),
+    ("conv_transpose2d.input", [
+        call(F(2, 4, 5, 6), F(4, 3, 3, 2), F(6), [2, 3], [1, 0], [1, 2], 2, [1, 2]), call(F(4, 3, 3), F(4, 2, 2, 2))]),
+    ("conv_transpose1d.default", [call(F(2, 3, 5), F(3, 2, 3), None, [2], [2], [2], 1, [3])]),
+    ("max_pool2d.default", [call(tied, [3, 2], [2, 2], [1, 1]), call(tied, [2, 2], [], [0, 0], [2, 1]),
+                            call(tied, [3, 3], [2, 2], [1, 1], [1, 1], True), call(F(3, 7, 7), [3], [3], [0], [1], True)]),
+    ("max_pool2d_with_indices.default", [call(tied, [3, 2], [2, 2], [1, 1], [1, 2], True)]),
+    ("max_pool1d.default", [call(lambda: tied()[0], [3], [2], [1])]),
+    ("avg_pool2d.default", [call(F(2, 3, 6, 7), [3, 2], [2, 2], [1, 1], True, False), call(F(2, 3, 6, 7), [3, 3], [2, 2], [1, 1], True, True),
+                            call(F(3, 6, 7), [2, 2], [], 0, False, True, 3)]),
+    ("adaptive_avg_pool2d.default", [call(F(2, 3, 7, 5), [3, 2]), call(F(3, 8, 6), [4, 3]), call(F(2, 3, 7, 5), [1, 1])]),
+    ("adaptive_max_pool1d.default", [call(lambda: tied()[0], [3]), call(F(2, 3, 8), [4])]),
+    ("adaptive_max_pool3d.default", [call(F(2, 4, 5, 6), [2, 2, 3])]),
+    ("upsample_nearest2d.default", [call(F(2, 3, 4, 5), [8, 15]), call(F(2, 3, 4, 5), [3, 7])]),
+    ("upsample_nearest2d.vec", [call(F(2, 3, 4, 5), None, [2.0, 3.0]), call(F(2, 3, 4, 5), None, [0.5, 1.5])]),
+    ("_upsample_nearest_exact2d.vec", [call(F(2, 3, 4, 5), [6, 7], None)]),
+    ("upsample_bilinear2d.default", [call(F(2, 3, 4, 5), [7, 3], False), call(F(2, 3, 4, 5), [8, 10], True)]),
+    ("upsample_bilinear2d.vec", [call(F(2, 3, 4, 5), None, False, [2.0, 2.0])]),
+    ("_upsample_bilinear2d_aa.default", [call(F(2, 3, 9, 8), [4, 3], False), call(F(2, 3, 4, 5), [8, 9], True)]),
+    ("grid_sampler_2d.default", [call(F(2, 3, 5, 4), lambda: f(2, 3, 6, 2) * 0.8, m, q, a)
+                                 for m, q, a in ((0, 0, False), (0, 1, True), (0, 2, False), (0, 2, True), (1, 0, False), (1, 1, True))]),
+    ("grid_sampler_3d.default", [call(F(2, 2, 3, 4, 3), lambda: f(2, 2, 3, 2, 3) * 0.8, 0, 0, False)]),
+    ("affine_grid_generator.default", [call(F(2, 2, 3), [2, 3, 4, 5], True), call(F(2, 3, 4), [2, 3, 4, 5, 2], False)]),
+    ("embedding.default", [call(F(7, 4), I(7, 3, 5)), call(F(7, 4), I(7, 9), 2), call(F(7, 1), I(7, 9)), call(F(7, 4), lambda: i(7, 3).int())]),
+    ("embedding_bag.padding_idx", [
+        call(F(9, 4), I(9, 8), lambda: t(0, 3, 3, 8), False, m, False, None, True, -1) for m in (0, 1, 2)]),
+    ("one_hot.default", [call(I(4, 3, 2), 5)]),
+    ("scaled_dot_product_attention.default", [
+        call(F(2, 4, 5, 3), F(2, 2, 6, 3), F(2, 2, 6, 3), enable_gqa=True),
+        call(F(2, 2, 5, 4), F(2, 2, 6, 4), F(2, 2, 6, 4), lambda: torch.cat([torch.zeros(1, 6, dtype=torch.bool), b(4, 6)])),
+        call(F(2, 2, 5, 4), F(2, 2, 6, 4), F(2, 2, 6, 3), F(2, 1, 5, 6), scale=0.3),
+        call(F(2, 2, 5, 4), F(2, 2, 7, 4), F(2, 2, 7, 4), None, 0.0, True),
+        call(F(3, 5, 4), F(3, 6, 4), F(3, 6, 4), lambda: b(3, 5, 6)), call(F(5, 4), F(6, 4), F(6, 4)),
+        call(F(2, 3, 2, 5, 4), F(2, 3, 2, 6, 4), F(2, 3, 2, 6, 4), F(2, 3, 2, 5, 6)),
+        call(lambda: f(1, 2, 5, 4).double(), lambda: f(1, 2, 5, 4).double(), lambda: f(1, 2, 5, 4).double(), None, 0.0, True),
+        call(F(1, 2, 5, 4), F(2, 2, 6, 4), F(2, 1, 6, 4))]),
+    ("lstm.input", [
+        call(F(5, 2, 3), [F(4, 2, 4), F(4, 2, 4)], lambda: rnn_params([3, 8], 4, 4, True, True), True, 2, 0.0, True, True, False),
+        call(F(2, 5, 3), [F(1, 2, 4), F(1, 2, 4)], lambda: rnn_params([3], 4, 4, False, False), False, 1, 0.0, False, False, True)]),
+    ("gru.input", [
+        call(F(5, 2, 3), F(4, 2, 4), lambda: rnn_params([3, 8], 3, 4, True, True), True, 2, 0.0, True, True, False),
+        call(F(2, 5, 3), F(1, 2, 4), lambda: rnn_params([3], 3, 4, False, False), False, 1, 0.0, False, False, True)]),
+    ("rnn_relu.input", [call(F(5, 2, 3), F(4, 2, 4), lambda: rnn_params([3, 8], 1, 4, True, True), True, 2, 0.0, True, True, False)]),
+    ("rnn_tanh_cell.default", [call(F(2, 3), F(2, 4), F(4, 3), F(4, 4), F(4), F(4)), call(F(2, 3), F(2, 4), F(4, 3), F(4, 4))]),
+    ("rnn_relu_cell.default", [call(F(2, 3), F(2, 4), F(4, 3), F(4, 4), F(4), F(4))]),
+    ("gru_cell.default", [call(F(2, 3), F(2, 4), F(12, 3), F(12, 4))]),
+    ("feature_dropout.default", [call(F(2, 3, 4), 0.5, False)]),
+    ("native_dropout.default", [call(F(2, 3), 0.0, True)]),
+]
+
+
+class Recorder:
+    def __init__(self):
+        self.tensors = {}
+
+    def keep(self, key, value):
+        self.tensors[key] = value.detach().clone().contiguous()
+        return key
+
+    def describe(self, a, key, leaves):
+        if isinstance(a, torch.Tensor):
+            k = f"{key}.in{len(leaves)}"
+            self.keep(k, a)
+            a = a.clone()
+            if a.is_floating_point():
+                a.requires_grad_()
+            leaves.append((k, a))
+            return {"tensor": k, "dtype": str(a.dtype)[6:], "shape": list(a.shape)}, a
+        if isinstance(a, (list, tuple)):
+            both = [self.describe(x, key, leaves) for x in a]
+            return {"list": [d for d, _ in both]}, [v for _, v in both]
+        if a is None:
+            return {"none": True}, a
+        if isinstance(a, torch.dtype):
+            return {"dtype": str(a)[6:]}, a
+        for kind, name in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
+            if isinstance(a, kind):
+                return {name: a if a == a and abs(a) != float("inf") else str(a)} if name == "float" else {name: a}, a
+        raise TypeError(type(a))
+
+    def sample(self, op, make, number):
+        key, leaves = f"s{number}", []
+        args, kwargs = make()
+        said = [self.describe(a, key, leaves) for a in args]
+        named = {k: self.describe(v, key, leaves) for k, v in kwargs.items()}
+        schema = op._schema
+        ran, mutated = [v for _, v in said], {}
+        before = {k: v.detach().clone() for k, v in leaves}
+
+        def constant(n):  # what PyTorch gives no gradient
+            arg = schema.arguments[n]
+            return arg.alias_info or "running" in arg.name or (
+                arg.name in ("weight", "pos_weight") and ("loss" in schema.name or "entropy" in schema.name))
+
+        plain = [v.detach() if isinstance(v, torch.Tensor) and constant(n) else v for n, v in enumerate(ran)]
+        results = op(*plain, **{k: v for k, (_, v) in named.items()})
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        for n, v in enumerate(plain):
+            if isinstance(v, torch.Tensor) and n < len(said) and not torch.equal(
+                    torch.nan_to_num(v.detach()), torch.nan_to_num(before[said[n][0]["tensor"]])):
+                k = said[n][0]["tensor"]
+                mutated[k] = self.keep(k.replace("in", "after"), v)
+        outputs, seeds, roots = [], [], []
+        for n, r in enumerate(results):
+            entry = {"tensor": self.keep(f"{key}.out{n}", r), "dtype": str(r.dtype)[6:], "shape": list(r.shape)}
+            if r.requires_grad:
+                seed = torch.randn(r.shape, generator=gen).to(r.dtype)
+                entry["cotangent"] = self.keep(f"{key}.ct{n}", seed)
+                roots.append(r)
+                seeds.append(seed)
+            outputs.append(entry)
+        wanted = [(k, v) for k, v in leaves if v.requires_grad]
+        grads = {}
+        if roots:
+            d = torch.autograd.grad(roots, [v for _, v in wanted], seeds, allow_unused=True)
+            for (k, _), v in zip(wanted, d):
+                grads[k] = None if v is None or not torch.isfinite(v).all() else self.keep(k.replace("in", "grad"), v)
+        return {"source": "tools/record_ops.py", "args": [d for d, _ in said],
+                "kwargs": {k: d for k, (d, _) in named.items()}, "outputs": outputs, "grads": grads, "mutated": mutated}
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+    index = {}
+    for name, samples in CALLS:
+        packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        rec = Recorder()
+        said = [rec.sample(op, make, n) for n, make in enumerate(samples)]
+        full = f"aten.{name}"
+        doc = {"op": full, "schema": str(op._schema), "torch_version": torch.__version__, "samples": said}
+        with open(os.path.join(folder, full + ".json"), "w") as out:
+            json.dump(doc, out)
+        save_file(rec.tensors, os.path.join(folder, full + ".safetensors"))
+        index[full] = len(said)
+    with open(os.path.join(folder, "index.json"), "w") as out:
+        json.dump({"torch_version": torch.__version__, "ops": index}, out, indent=1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
