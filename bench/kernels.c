@@ -1,9 +1,9 @@
 /* Speed of the library calls: GFLOP/s of each shape at 1..N threads, the best of many runs.
  *
- *   bench_kernels gemm|attention|conv|rnn [threads] [isa]
+ *   bench_kernels gemm|attention|conv [threads] [isa]
  *
  * The best run is reported because other programs may share the machine; compare with the same measure of
- * another library (tools that measure PyTorch print the same columns). */
+ * another library run at the same time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +119,48 @@ static void gemm(Bench *b)
     }
 }
 
+static void conv(Bench *b)
+{
+    /* channels in, out, size, kernel, stride: ResNet-18 on 64 x 64 images, batch 32 */
+    static const int64_t shapes[][5] = {{3, 64, 64, 7, 2},   {64, 64, 16, 3, 1},  {64, 128, 16, 3, 2},
+                                        {128, 128, 8, 3, 1}, {64, 128, 16, 1, 2}, {128, 256, 8, 3, 2},
+                                        {256, 256, 4, 3, 1}, {256, 512, 4, 3, 2}, {512, 512, 2, 3, 1}};
+    for (size_t i = 0; i < WF_LEN(shapes); i++) {
+        const int64_t *s = shapes[i];
+        int64_t n = 32, k = s[3], pad = k / 2, out = (s[2] + 2 * pad - k) / s[4] + 1;
+        WfOperand x = NHWC(n, s[0], s[2], s[2]), w = DENSE(s[1], s[0], k, k), y = NHWC(n, s[1], out, out);
+        double flops = 2e-9 * (double)(n * s[1] * out * out) * (double)(s[0] * k * k);
+        WfLibDesc d[3] = {{.kind = "conv_fwd", .n = 3, .operand = {x, w, y}},
+                          {.kind = "conv_bwd_data", .n = 3, .operand = {y, w, x}},
+                          {.kind = "conv_bwd_weight", .n = 3, .operand = {x, y, w}}};
+        printf("%d %d %d %d %d", (int)s[0], (int)s[1], (int)s[2], (int)k, (int)s[4]);
+        for (int j = 0; j < 3; j++) {
+            for (int q = 0; q < 2; q++)
+                d[j].param[1 + q] = s[4], d[j].param[4 + q] = 1, d[j].param[7 + q] = pad;
+            printf(" %.1f", flops / measure(b, &d[j]));
+        }
+        printf("\n");
+    }
+}
+
+static void attention(Bench *b)
+{
+    static const int64_t shapes[][3] = {{8, 6, 256}, {16, 12, 128}, {4, 12, 512}, {2, 12, 1024}};
+    for (size_t i = 0; i < WF_LEN(shapes); i++) {
+        int64_t n = shapes[i][0], h = shapes[i][1], t = shapes[i][2], e = 64;
+        WfOperand x = DENSE(n, h, t, e), lse = DENSE(n, h, t), no = {.dtype = 0};
+        for (int causal = 0; causal < 2; causal++) {
+            WfLibDesc f = {.kind = "attention_fwd", .n = 6, .operand = {x, x, x, no, x, lse}};
+            WfLibDesc g = {.kind = "attention_bwd", .n = 10, .operand = {x, x, x, x, x, lse, no, x, x, x}};
+            f.param[0] = g.param[0] = causal;
+            double flops = 4e-9 * (double)(n * h * t * t * e) / (causal ? 2 : 1);
+            printf("%d %d %d %d", (int)n, (int)h, (int)t, causal);
+            printf(" %.1f", flops / measure(b, &f));
+            printf(" %.1f\n", 2.5 * flops / measure(b, &g));
+        }
+    }
+}
+
 typedef struct {
     const char *what;
     Bench *bench;
@@ -130,6 +172,12 @@ static void job(void *arg)
     j->bench->team = wf_team_new(j->bench->ctx, j->bench->threads, wf_kernels_thread_init, NULL);
     if (!strcmp(j->what, "gemm"))
         gemm(j->bench);
+    else if (!strcmp(j->what, "attention"))
+        attention(j->bench);
+    else if (!strcmp(j->what, "conv"))
+        conv(j->bench);
+    else
+        wf_fail(j->bench->ctx, WEFT_ERR_USAGE, "unknown benchmark '%s'", j->what);
 }
 
 int main(int argc, char **argv)

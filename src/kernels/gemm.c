@@ -17,7 +17,7 @@
 
 /* ---- blocks, shared with attention and rnn ------------------------------------------------------ */
 
-enum { PACKED = 1 << 18 }; /* floats of packed B at a time: 1 MB, half of a large second-level cache */
+enum { PACKED = 1 << 17 }; /* floats of packed B at a time: 512 KB, to stay in the second-level cache */
 
 /* K blocks that are packed together for n columns. */
 static int64_t together(int64_t n, int64_t k)

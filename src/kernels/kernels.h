@@ -73,7 +73,7 @@ int wf_rnn_saved(int mode); /* S: 5, 4, 0, 0 (an operand of S = 0 is absent) */
 
 /* May the planner hand these operands over as they are? If not, `why` says which operand must be copied to
  * which layout. True with a text that starts with "slow:" means: allowed, but the library has only a
- * reference implementation for it. */
+ * reference implementation for it. The other calls want a description that was accepted. */
 bool wf_lib_accepts(const WfLibDesc *desc, char *why, size_t size);
 size_t wf_lib_workspace(
     const WfLibDesc *desc); /* bytes shared by all tiles of a call, 64-byte aligned; need not be kept */

@@ -48,14 +48,18 @@ bool wf_lib_accepts(const WfLibDesc *desc, char *why, size_t size)
 size_t wf_lib_workspace(const WfLibDesc *desc)
 {
     size_t workspace = 0, scratch = 0;
-    find(desc->kind)->sizes(desc, &workspace, &scratch);
+    const WfKind *kind = find(desc->kind);
+    if (kind)
+        kind->sizes(desc, &workspace, &scratch);
     return (workspace + 63) / 64 * 64;
 }
 
 size_t wf_lib_scratch(const WfLibDesc *desc)
 {
     size_t workspace = 0, scratch = 0;
-    find(desc->kind)->sizes(desc, &workspace, &scratch);
+    const WfKind *kind = find(desc->kind);
+    if (kind)
+        kind->sizes(desc, &workspace, &scratch);
     return (scratch + 63) / 64 * 64;
 }
 
