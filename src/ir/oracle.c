@@ -1,8 +1,9 @@
-/* The oracle: evaluates a graph of primitives in double precision, one element at a time, with nothing shared with the
- * code generator but the ops' own rows. Pointwise ops go through their eval functions, views through their index maps
- * (the map is built once with symbols for the result's index and evaluated for every element), reductions through
- * their combine; everything else brings an eval function in its row. Floats are not rounded between nodes, except by
- * conversions and in the 16-bit formats; integers wrap as their dtype does. */
+/* The oracle: evaluates a graph of primitives in double precision, one element at a time, with nothing shared
+ * with the code generator but the ops' own rows. Pointwise ops go through their eval functions, views through
+ * their index maps (the map is built once with symbols for the result's index and evaluated for every
+ * element), reductions through their combine; everything else brings an eval function in its row. Floats are
+ * not rounded between nodes, except by conversions and in the 16-bit formats; integers wrap as their dtype
+ * does. */
 #include "ir/ir_private.h"
 
 #include <math.h>
@@ -174,8 +175,9 @@ static double *start_value(WfOracle *o, const WfInput *in)
         int64_t from = 0;
         for (int d = 0; d < v->rank; d++)
             from += at[d] * in->strides[d];
-        x[i] = in->data ? wf_load_f64(v->dtype, (const char *)in->data + (size_t)from * wf_dtype_size(v->dtype))
-                        : in->fill;
+        x[i] = in->data
+                   ? wf_load_f64(v->dtype, (const char *)in->data + (size_t)from * wf_dtype_size(v->dtype))
+                   : in->fill;
     }
     return x;
 }

@@ -1,14 +1,14 @@
-/* Scaled dot-product attention. It becomes prim.attention in four dimensions [batch, heads, tokens, features], or, where
- * that kernel does not do it (dropout on the probabilities, double precision), the plain formula with a softmax that
- * gives zeros for a query that sees no key, as PyTorch's does. */
+/* Scaled dot-product attention. It becomes prim.attention in four dimensions [batch, heads, tokens,
+ * features], or, where that kernel does not do it (dropout on the probabilities, double precision), the plain
+ * formula with a softmax that gives zeros for a query that sees no key, as PyTorch's does. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
-#define E(g) ((g)->exprs)
+#define E(g)      ((g)->exprs)
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 typedef struct {
     WfVal q, k, v, mask; /* mask: added to the scores, broadcasts to them; may be 0 */
@@ -44,7 +44,8 @@ static WfVal raise_rank(WfGraph *g, WfVal x, int rank)
     return x;
 }
 
-/* Query, key and value to four dimensions, batch sizes made equal; returns the leading dimensions taken away. */
+/* Query, key and value to four dimensions, batch sizes made equal; returns the leading dimensions taken away.
+ */
 static void to_four(WfGraph *g, const WfNode *n, Attention *a, int *r, WfDim *lead)
 {
     WfVal *x[3] = {&a->q, &a->k, &a->v};
@@ -98,7 +99,8 @@ static WfVal by_formula(WfGraph *g, const Attention *a)
         s = wf_where(g, wf_binary(g, "prim.le", col, row), s, wf_like(g, s, -INFINITY));
     }
     WfVal top = wf_detach(g, wf_reduce(g, "prim.amax", s, 8, true)), blind = wf_like(g, s, -INFINITY);
-    blind = wf_binary(g, "prim.eq", top, blind); /* these rows are made of zeros before the softmax, and after it */
+    blind = wf_binary(g, "prim.eq", top,
+                      blind); /* these rows are made of zeros before the softmax, and after it */
     s = wf_where(g, blind, wf_like(g, s, 0), s);
     WfVal p = wf_where(g, blind, wf_like(g, s, 0), wf_emit(g, "aten._softmax", "vdb", s, 3, 0));
     return wf_matmul(g, wf_dropout(g, p, a->dropout), v);
@@ -120,7 +122,8 @@ static double scale_of(WfGraph *g, const WfNode *n, const char *name)
 static WfVal attend(WfGraph *g, const WfNode *n, WfVal mask, double dropout, bool causal, WfVal *lse)
 {
     WfDtype t = wf_dtype_of(g, T(0));
-    Attention a = {wf_wide(g, T(0)), wf_wide(g, T(1)), wf_wide(g, T(2)), 0, scale_of(g, n, "scale"), dropout, causal};
+    Attention a = {
+        wf_wide(g, T(0)), wf_wide(g, T(1)), wf_wide(g, T(2)), 0, scale_of(g, n, "scale"), dropout, causal};
     WfDim lead[WF_MAX_RANK], shape[WF_MAX_RANK];
     int r, rank = wf_rank_of(g, T(0));
     WfVal both[2] = {0};
@@ -185,10 +188,16 @@ static int flash_for_cpu(DECOMPOSE)
 static const WfOp ops[] = {
     {.schema = "aten.scaled_dot_product_attention(" QKV ", Tensor? attn_mask=None, float dropout_p=0., bool "
                "is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-     .family = WF_COMPOSITE, .decompose = sdpa},
-    {.schema = "aten._scaled_dot_product_flash_attention_for_cpu(" QKV ", float dropout_p=0., bool is_causal=False, *, "
+     .family = WF_COMPOSITE,
+     .decompose = sdpa},
+    {.schema = "aten._scaled_dot_product_flash_attention_for_cpu(" QKV
+               ", float dropout_p=0., bool is_causal=False, *, "
                "Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
-     .family = WF_COMPOSITE, .decompose = flash_for_cpu},
+     .family = WF_COMPOSITE,
+     .decompose = flash_for_cpu},
     {0}};
 
-void wf_ops_aten_attention(void) { wf_register(ops); }
+void wf_ops_aten_attention(void)
+{
+    wf_register(ops);
+}

@@ -1,16 +1,18 @@
-/* Batch and instance normalisation. In training the statistics come from nn.normalize (aten_norm.c); the running ones
- * are then new values: each op that changes its running statistics has a functional form that returns them after its
- * ordinary results (0 where an argument was None). The running variance is the unbiased one, momentum is the weight of
- * the new value (ATen/native/Normalization.cpp). */
+/* Batch and instance normalisation. In training the statistics come from nn.normalize (aten_norm.c); the
+ * running ones are then new values: each op that changes its running statistics has a functional form that
+ * returns them after its ordinary results (0 where an argument was None). The running variance is the
+ * unbiased one, momentum is the weight of the new value (ATen/native/Normalization.cpp). */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
-#define E(g) ((g)->exprs)
+#define T(i)      wf_tensor(n, i)
+#define E(g)      ((g)->exprs)
 
-typedef struct { WfVal y, mean, rstd, new_mean, new_var; } Normed; /* mean and rstd: of the batch, [C] */
+typedef struct {
+    WfVal y, mean, rstd, new_mean, new_var;
+} Normed; /* mean and rstd: of the batch, [C] */
 
 /* A vector over channels, as [1, C, 1..] to broadcast over x. */
 static WfVal channels(WfGraph *g, const WfNode *n, WfVal v, WfVal x)
@@ -45,7 +47,8 @@ static WfVal unbiased(WfGraph *g, WfVal var, WfDim count)
     return wf_mul(g, var, k);
 }
 
-static WfVal by_running(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b, WfVal mean, WfVal var, double eps)
+static WfVal by_running(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b, WfVal mean, WfVal var,
+                        double eps)
 {
     WfVal xx = wf_wide(g, x);
     WfDtype t = wf_dtype_of(g, xx);
@@ -59,7 +62,8 @@ static WfVal by_running(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b, 
 }
 
 /* mean and var may be 0: then the batch's statistics are taken, whatever `training` says. */
-static Normed batch(WfGraph *g, const WfNode *n, WfVal mean, WfVal var, bool training, double momentum, double eps)
+static Normed batch(WfGraph *g, const WfNode *n, WfVal mean, WfVal var, bool training, double momentum,
+                    double eps)
 {
     WfVal x = T(0), w = T(1), b = T(2), v[3];
     Normed r = {.new_mean = mean, .new_var = var};
@@ -153,40 +157,66 @@ static int instance_norm(DECOMPOSE)
     return n->schema->n_ret;
 }
 
-#define NAME(text, fn) {.schema = text, .family = WF_COMPOSITE, .decompose = fn}
-#define XWB "Tensor input, Tensor? weight, Tensor? bias"
-#define STATS XWB ", Tensor? running_mean, Tensor? running_var"
+#define NAME(text, fn)                                          \
+    {                                                           \
+        .schema = text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define XWB        "Tensor input, Tensor? weight, Tensor? bias"
+#define STATS      XWB ", Tensor? running_mean, Tensor? running_var"
 #define BOTH_STATS XWB ", Tensor running_mean, Tensor running_var"
-#define MUTATED XWB ", Tensor(a!) running_mean, Tensor(b!) running_var"
-#define RATES "float momentum, float eps"
-#define INSTANCE STATS ", bool use_input_stats, " RATES ", bool cudnn_enabled"
-#define RUNNING 0x18 /* arguments 3 and 4 */
+#define MUTATED    XWB ", Tensor(a!) running_mean, Tensor(b!) running_var"
+#define RATES      "float momentum, float eps"
+#define INSTANCE   STATS ", bool use_input_stats, " RATES ", bool cudnn_enabled"
+#define RUNNING    0x18 /* arguments 3 and 4 */
 
 static const WfOp ops[] = {
     {.schema = "aten.batch_norm(" STATS ", bool training, " RATES ", bool cudnn_enabled) -> Tensor",
-     .family = WF_COMPOSITE, .decompose = batch_norm, .mutated_args = RUNNING, .functional = "nn.batch_norm"},
-    NAME("nn.batch_norm(" STATS ", bool training, " RATES ", bool cudnn_enabled) -> (Tensor, Tensor running_mean_out, "
-         "Tensor running_var_out)", batch_norm),
-    {.schema = "aten.instance_norm(" INSTANCE ") -> Tensor", .family = WF_COMPOSITE, .decompose = instance_norm,
-     .mutated_args = RUNNING, .functional = "nn.instance_norm"},
-    NAME("nn.instance_norm(" INSTANCE ") -> (Tensor, Tensor running_mean_out, Tensor running_var_out)", instance_norm),
+     .family = WF_COMPOSITE,
+     .decompose = batch_norm,
+     .mutated_args = RUNNING,
+     .functional = "nn.batch_norm"},
+    NAME("nn.batch_norm(" STATS ", bool training, " RATES
+         ", bool cudnn_enabled) -> (Tensor, Tensor running_mean_out, "
+         "Tensor running_var_out)",
+         batch_norm),
+    {.schema = "aten.instance_norm(" INSTANCE ") -> Tensor",
+     .family = WF_COMPOSITE,
+     .decompose = instance_norm,
+     .mutated_args = RUNNING,
+     .functional = "nn.instance_norm"},
+    NAME("nn.instance_norm(" INSTANCE ") -> (Tensor, Tensor running_mean_out, Tensor running_var_out)",
+         instance_norm),
     {.schema = "aten.native_batch_norm(" STATS ", bool training, " RATES ") -> (Tensor, Tensor, Tensor)",
-     .family = WF_COMPOSITE, .mutated_args = RUNNING, .functional = "nn.native_batch_norm"},
+     .family = WF_COMPOSITE,
+     .mutated_args = RUNNING,
+     .functional = "nn.native_batch_norm"},
     NAME("nn.native_batch_norm(" STATS ", bool training, " RATES ") -> (Tensor, Tensor, Tensor, Tensor "
-         "running_mean_out, Tensor running_var_out)", legit_functional),
-    {.schema = "aten._native_batch_norm_legit(" MUTATED ", bool training, " RATES ") -> (Tensor, Tensor, Tensor)",
-     .family = WF_COMPOSITE, .functional = "aten._native_batch_norm_legit_functional"},
-    NAME("aten._native_batch_norm_legit.no_stats(" XWB ", bool training, " RATES ") -> (Tensor, Tensor, Tensor)",
+         "running_mean_out, Tensor running_var_out)",
+         legit_functional),
+    {.schema =
+         "aten._native_batch_norm_legit(" MUTATED ", bool training, " RATES ") -> (Tensor, Tensor, Tensor)",
+     .family = WF_COMPOSITE,
+     .functional = "aten._native_batch_norm_legit_functional"},
+    NAME("aten._native_batch_norm_legit.no_stats(" XWB ", bool training, " RATES
+         ") -> (Tensor, Tensor, Tensor)",
          no_stats),
-    NAME("aten._native_batch_norm_legit_functional(" BOTH_STATS ", bool training, " RATES ") -> (Tensor, Tensor, "
-         "Tensor, Tensor running_mean_out, Tensor running_var_out)", legit_functional),
+    NAME("aten._native_batch_norm_legit_functional(" BOTH_STATS ", bool training, " RATES
+         ") -> (Tensor, Tensor, "
+         "Tensor, Tensor running_mean_out, Tensor running_var_out)",
+         legit_functional),
     NAME("aten._native_batch_norm_legit_no_training(" BOTH_STATS ", " RATES ") -> (Tensor, Tensor, Tensor)",
          no_training),
     {.schema = "aten._batch_norm_with_update(" MUTATED ", " RATES ") -> (Tensor, Tensor, Tensor, Tensor)",
-     .family = WF_COMPOSITE, .functional = "aten._batch_norm_with_update_functional"},
-    NAME("aten._batch_norm_with_update_functional(" BOTH_STATS ", " RATES ") -> (Tensor, Tensor, Tensor, Tensor, "
-         "Tensor running_mean_out, Tensor running_var_out)", with_update),
+     .family = WF_COMPOSITE,
+     .functional = "aten._batch_norm_with_update_functional"},
+    NAME("aten._batch_norm_with_update_functional(" BOTH_STATS ", " RATES
+         ") -> (Tensor, Tensor, Tensor, Tensor, "
+         "Tensor running_mean_out, Tensor running_var_out)",
+         with_update),
     NAME("aten._batch_norm_no_update(" STATS ", " RATES ") -> (Tensor, Tensor, Tensor, Tensor)", no_training),
     {0}};
 
-void wf_ops_aten_batch_norm(void) { wf_register(ops); }
+void wf_ops_aten_batch_norm(void)
+{
+    wf_register(ops);
+}

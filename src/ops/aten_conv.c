@@ -1,12 +1,12 @@
-/* Convolutions. All become prim.conv, whose padding is the same on both sides; a transposed convolution is the data
- * gradient of an ordinary one. Inputs without a batch dimension get one. */
+/* Convolutions. All become prim.conv, whose padding is the same on both sides; a transposed convolution is
+ * the data gradient of an ordinary one. Inputs without a batch dimension get one. */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
-#define E(g) ((g)->exprs)
+#define E(g)      ((g)->exprs)
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 static WfVal with_bias(WfGraph *g, WfVal y, WfVal b)
 {
@@ -34,8 +34,8 @@ static void per_dim(const WfArg *a, int s, WfDim *v)
         v[i] = a->n > i ? a->ints[i] : a->ints[0];
 }
 
-static int plain(WfGraph *g, const WfNode *n, WfVal x, const WfDim *stride, const WfDim *pad, const WfDim *dil,
-                 WfDim groups, WfVal *out)
+static int plain(WfGraph *g, const WfNode *n, WfVal x, const WfDim *stride, const WfDim *pad,
+                 const WfDim *dil, WfDim groups, WfVal *out)
 {
     int s = spatial_rank(g, n, T(1));
     bool single = wf_rank_of(g, x) == s + 1;
@@ -94,8 +94,8 @@ static int transposed(WfGraph *g, const WfNode *n, const WfArg *strides, const W
     if (single)
         x = wf_unsqueeze(g, x, 0);
     if (wf_size_of(g, x, 1) != wf_size_of(g, w, 0))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input %s has other channels", wf_shape_text(g, w),
-                     wf_shape_text(g, T(0)));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input %s has other channels",
+                     wf_shape_text(g, w), wf_shape_text(g, T(0)));
     /* output_padding >= stride: no forward convolution has these sizes; compute without padding, then cut */
     bool cut = false;
     for (int i = 0; i < s; i++)
@@ -112,7 +112,8 @@ static int transposed(WfGraph *g, const WfNode *n, const WfArg *strides, const W
         shape[2 + i] = cut ? size : wf_eadd(e, size, wf_eadd(e, lo[2 + i], hi[2 + i]));
         pad[i] = cut ? 0 : pad[i];
     }
-    WfVal y = wf_emit(g, "prim.conv_bwd_data", "vvIIIIi", x, w, shape, s + 2, stride, s, pad, s, dil, s, groups);
+    WfVal y =
+        wf_emit(g, "prim.conv_bwd_data", "vvIIIIi", x, w, shape, s + 2, stride, s, pad, s, dil, s, groups);
     y = with_bias(g, cut ? wf_pad(g, y, lo, hi, 0) : y, T(2));
     out[0] = single ? wf_squeeze(g, y, 0) : y;
     return 1;
@@ -135,18 +136,27 @@ static int convolution(DECOMPOSE)
     return plain(g, n, T(0), stride, pad, dil, wf_int(n, 8), out);
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
 #define XWB "Tensor input, Tensor weight, Tensor? bias=None"
-#define CONV(d, one, zero)                                                                                            \
-    NAME("conv" #d "d(" XWB ", SymInt[" #d "] stride=" one ", SymInt[" #d "] padding=" zero ", SymInt[" #d "] "       \
-         "dilation=" one ", SymInt groups=1) -> Tensor", conv),                                                       \
-    NAME("conv" #d "d.padding(" XWB ", SymInt[" #d "] stride=" one ", str padding=\"valid\", SymInt[" #d "] "         \
-         "dilation=" one ", SymInt groups=1) -> Tensor", conv_padding)
-#define TRANSPOSED(name, d, one, zero)                                                                                \
-    NAME(name "(" XWB ", SymInt[" #d "] stride=" one ", SymInt[" #d "] padding=" zero ", SymInt[" #d "] "             \
-         "output_padding=" zero ", SymInt groups=1, SymInt[" #d "] dilation=" one ") -> Tensor", conv_transpose)
-#define GENERAL "Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, " \
-                "bool transposed, SymInt[] output_padding, SymInt groups"
+#define CONV(d, one, zero)                                                                                   \
+    NAME("conv" #d "d(" XWB ", SymInt[" #d "] stride=" one ", SymInt[" #d "] padding=" zero ", SymInt[" #d   \
+         "] "                                                                                                \
+         "dilation=" one ", SymInt groups=1) -> Tensor",                                                     \
+         conv),                                                                                              \
+        NAME("conv" #d "d.padding(" XWB ", SymInt[" #d "] stride=" one ", str padding=\"valid\", SymInt[" #d \
+             "] "                                                                                            \
+             "dilation=" one ", SymInt groups=1) -> Tensor",                                                 \
+             conv_padding)
+#define TRANSPOSED(name, d, one, zero)                                                                    \
+    NAME(name "(" XWB ", SymInt[" #d "] stride=" one ", SymInt[" #d "] padding=" zero ", SymInt[" #d "] " \
+              "output_padding=" zero ", SymInt groups=1, SymInt[" #d "] dilation=" one ") -> Tensor",     \
+         conv_transpose)
+#define GENERAL                                                                                         \
+    "Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, " \
+    "bool transposed, SymInt[] output_padding, SymInt groups"
 
 static const WfOp ops[] = {
     CONV(1, "[1]", "[0]"),
@@ -156,8 +166,12 @@ static const WfOp ops[] = {
     TRANSPOSED("conv_transpose2d.input", 2, "[1, 1]", "[0, 0]"),
     TRANSPOSED("conv_transpose3d.input", 3, "[1, 1, 1]", "[0, 0, 0]"),
     NAME("convolution(" GENERAL ") -> Tensor", convolution),
-    NAME("_convolution(" GENERAL ", bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32) -> Tensor",
+    NAME("_convolution(" GENERAL
+         ", bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32) -> Tensor",
          convolution),
     {0}};
 
-void wf_ops_aten_conv(void) { wf_register(ops); }
+void wf_ops_aten_conv(void)
+{
+    wf_register(ops);
+}

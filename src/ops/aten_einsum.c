@@ -1,7 +1,7 @@
-/* einsum: operands are folded from the left, two at a time. A label that neither the result nor a later operand needs is
- * summed as soon as no other operand holds it; labels of both operands that remain are batch dimensions of one
- * prim.matmul, or, where nothing is summed over, of a product with broadcasting. Labels are letters; '...' stands for
- * broadcast dimensions in front, which get labels of their own. */
+/* einsum: operands are folded from the left, two at a time. A label that neither the result nor a later
+ * operand needs is summed as soon as no other operand holds it; labels of both operands that remain are batch
+ * dimensions of one prim.matmul, or, where nothing is summed over, of a product with broadcasting. Labels are
+ * letters; '...' stands for broadcast dimensions in front, which get labels of their own. */
 #include "ops/ops_private.h"
 
 #include <string.h>
@@ -9,7 +9,10 @@
 #define E(g) ((g)->exprs)
 enum { ELLIPSIS = 64, LABELS = 72 }; /* labels: 0..51 letters, 64.. broadcast dimensions */
 
-typedef struct { WfVal v; int n, label[WF_MAX_RANK]; } Term;
+typedef struct {
+    WfVal v;
+    int n, label[WF_MAX_RANK];
+} Term;
 
 static int label_of(char c)
 {
@@ -24,7 +27,8 @@ static int find(const Term *t, int label)
     return -1;
 }
 
-/* Labels of one side's text from *p to ',' or the end; `rank` < 0: the result, with `dots` broadcast dimensions. */
+/* Labels of one side's text from *p to ',' or the end; `rank` < 0: the result, with `dots` broadcast
+ * dimensions. */
 static void read_labels(WfGraph *g, const WfNode *n, const char **p, int rank, int dots, Term *t)
 {
     int letters = 0, at = 0;
@@ -48,7 +52,8 @@ static void read_labels(WfGraph *g, const WfNode *n, const char **p, int rank, i
     }
     t->n = at;
     if (rank >= 0 && at != rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the equation names %d dimensions of %s", at, wf_shape_text(g, t->v));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "the equation names %d dimensions of %s", at,
+                     wf_shape_text(g, t->v));
 }
 
 static void drop(Term *t, int i)
@@ -70,7 +75,8 @@ static void diagonals(WfGraph *g, Term *t)
             }
 }
 
-/* Sums away labels that nothing else needs, and size-1 dimensions that broadcast against another operand's. */
+/* Sums away labels that nothing else needs, and size-1 dimensions that broadcast against another operand's.
+ */
 static void reduce_alone(WfGraph *g, Term *t, const Term *others, int n, const WfDim *size)
 {
     for (int i = 0; i < t->n; i++) {
@@ -108,8 +114,8 @@ static WfDim product(WfGraph *g, const int *labels, int n, const WfDim *size)
 }
 
 /* One matrix: batch dims, then rows and columns flattened. */
-static WfVal as_matrix(WfGraph *g, const Term *t, const int *batch, int nb, const int *rows, int nr, const int *cols,
-                       int nc, const WfDim *size)
+static WfVal as_matrix(WfGraph *g, const Term *t, const int *batch, int nb, const int *rows, int nr,
+                       const int *cols, int nc, const WfDim *size)
 {
     int labels[3 * WF_MAX_RANK], n = 0;
     WfDim shape[WF_MAX_RANK];
@@ -127,7 +133,8 @@ static WfVal as_matrix(WfGraph *g, const Term *t, const int *batch, int nb, cons
 static Term contract(WfGraph *g, const WfNode *n, const Term *a, const Term *b, const Term *rest, int n_rest,
                      const WfDim *size)
 {
-    int batch[WF_MAX_RANK], left[WF_MAX_RANK], right[WF_MAX_RANK], sum[WF_MAX_RANK], nb = 0, nl = 0, nr = 0, ns = 0;
+    int batch[WF_MAX_RANK], left[WF_MAX_RANK], right[WF_MAX_RANK], sum[WF_MAX_RANK], nb = 0, nl = 0, nr = 0,
+                                                                                     ns = 0;
     for (int i = 0; i < a->n; i++) {
         int l = a->label[i];
         bool needed = false;
@@ -157,7 +164,8 @@ static Term contract(WfGraph *g, const WfNode *n, const Term *a, const Term *b, 
         t.v = ns ? wf_sum(g, v, WF_ALL_DIMS(t.n + ns) & ~WF_ALL_DIMS(t.n), false) : v;
         return t;
     }
-    WfVal x = as_matrix(g, a, batch, nb, left, nl, sum, ns, size), y = as_matrix(g, b, batch, nb, sum, ns, right, nr, size);
+    WfVal x = as_matrix(g, a, batch, nb, left, nl, sum, ns, size),
+          y = as_matrix(g, b, batch, nb, sum, ns, right, nr, size);
     WfDim shape[WF_MAX_RANK];
     for (int i = 0; i < t.n; i++)
         shape[i] = size[t.label[i]];
@@ -225,8 +233,12 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
 }
 
 static const WfOp ops[] = {
-    {.schema = "aten.einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", .family = WF_COMPOSITE,
+    {.schema = "aten.einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
+     .family = WF_COMPOSITE,
      .decompose = einsum},
     {0}};
 
-void wf_ops_aten_einsum(void) { wf_register(ops); }
+void wf_ops_aten_einsum(void)
+{
+    wf_register(ops);
+}

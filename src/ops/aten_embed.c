@@ -1,13 +1,13 @@
-/* Lookups. Rows are read with prim.gather, which checks the indices; the gradient adds whole rows. A padding row takes
- * part with its value but not with its gradient. Bags are sums over the rows of a bag by prim.scatter_rows, whose index
- * (which bag a position belongs to) is counted from the offsets. */
+/* Lookups. Rows are read with prim.gather, which checks the indices; the gradient adds whole rows. A padding
+ * row takes part with its value but not with its gradient. Bags are sums over the rows of a bag by
+ * prim.scatter_rows, whose index (which bag a position belongs to) is counted from the offsets. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 /* idx == padding, broadcast over trailing dimensions of `like`. */
 static WfVal is_padding(WfGraph *g, WfVal index, WfDim padding, int trailing)
@@ -33,10 +33,13 @@ static int embedding(DECOMPOSE)
     return 1;
 }
 
-/* ---- bags: weight, indices[N], offsets[B], scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
- * padding_idx ---- */
+/* ---- bags: weight, indices[N], offsets[B], scale_grad_by_freq, mode, sparse, per_sample_weights,
+ * include_last_offset, padding_idx ---- */
 
-typedef struct { WfVal id, counts, ones; WfDim n, bags; } Bags; /* id[N]: its bag; counts[B]: elements that count */
+typedef struct {
+    WfVal id, counts, ones;
+    WfDim n, bags;
+} Bags; /* id[N]: its bag; counts[B]: elements that count */
 
 static Bags bags_of(WfGraph *g, const WfNode *n, WfVal index, WfVal offsets, WfVal padding)
 {
@@ -51,8 +54,8 @@ static Bags bags_of(WfGraph *g, const WfNode *n, WfVal index, WfVal offsets, WfV
     WfVal one = wf_full(g, WF_F32, 1, &b.n, 1);
     b.ones = padding ? wf_where(g, padding, wf_scalar(g, WF_F32, 0), one) : one;
     WfVal zeros = wf_full(g, WF_F32, 3, (WfDim[]){1, b.bags, 1}, 0);
-    WfVal c = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, b.id, wf_reshape(g, b.ones, 3, (WfDim[]){1, b.n, 1}),
-                      "add");
+    WfVal c = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, b.id,
+                      wf_reshape(g, b.ones, 3, (WfDim[]){1, b.n, 1}), "add");
     b.counts = wf_reshape(g, c, 1, &b.bags);
     return b;
 }
@@ -63,8 +66,8 @@ static WfVal bag_max(WfGraph *g, const Bags *b, WfVal rows, WfVal padding)
     WfVal bag = wf_iota(g, WF_I64, 3, (WfDim[]){b->bags, 1, 1}, 0);
     WfVal member = wf_binary(g, "prim.eq", wf_reshape(g, b->id, 3, (WfDim[]){1, b->n, 1}), bag);
     if (padding)
-        member = wf_binary(g, "prim.and", member, wf_unary(g, "prim.not", wf_reshape(g, padding, 3,
-                                                                                       (WfDim[]){1, b->n, 1})));
+        member = wf_binary(g, "prim.and", member,
+                           wf_unary(g, "prim.not", wf_reshape(g, padding, 3, (WfDim[]){1, b->n, 1})));
     WfVal v = wf_where(g, member, wf_unsqueeze(g, rows, 0), wf_like(g, rows, -INFINITY));
     WfVal y = wf_gather(g, rows, 0, wf_reduce(g, "prim.argmax", v, 2, false));
     WfVal none = wf_binary(g, "prim.eq", wf_unsqueeze(g, b->counts, 1), wf_scalar(g, WF_F32, 0));
@@ -78,8 +81,8 @@ static int embedding_bag(DECOMPOSE)
     if (wf_bool(n, 3))
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "scale_grad_by_freq is not supported");
     if (wf_rank_of(g, index) != 1 || wf_rank_of(g, offsets) != 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "indices %s and offsets %s must be vectors", wf_shape_text(g, index),
-                     wf_shape_text(g, offsets));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "indices %s and offsets %s must be vectors",
+                     wf_shape_text(g, index), wf_shape_text(g, offsets));
     WfDtype t = wf_dtype_of(g, w);
     /* -1 is none in _embedding_bag, but the last row where the index may be None */
     bool wraps = n->schema->n_params > 8 && n->schema->params[8].optional;
@@ -101,8 +104,8 @@ static int embedding_bag(DECOMPOSE)
         if (padding)
             rows = wf_where(g, wf_unsqueeze(g, padding, 1), wf_like(g, rows, 0), rows);
         WfVal zeros = wf_full(g, t, 3, (WfDim[]){1, b.bags, width}, 0);
-        y = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, b.id, wf_reshape(g, rows, 3, (WfDim[]){1, b.n, width}),
-                    "add");
+        y = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, b.id,
+                    wf_reshape(g, rows, 3, (WfDim[]){1, b.n, width}), "add");
         y = wf_reshape(g, y, 2, (WfDim[]){b.bags, width});
         if (mode == 1) {
             WfVal c = wf_binary(g, "prim.max", b.counts, wf_scalar(g, WF_F32, 1));
@@ -121,7 +124,8 @@ static int one_hot(DECOMPOSE)
     int64_t classes = wf_lit(g, n, 1);
     int r = wf_rank_of(g, T(0));
     if (classes < 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of classes must be given: the result's shape depends on it");
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+                     "the number of classes must be given: the result's shape depends on it");
     WfDim shape[WF_MAX_RANK + 1];
     memcpy(shape, wf_value(g, T(0))->shape, (size_t)r * sizeof *shape);
     shape[r] = classes;
@@ -131,20 +135,31 @@ static int one_hot(DECOMPOSE)
     return 1;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define BAG "Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool "          \
-            "sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False"
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define BAG                                                                                           \
+    "Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool " \
+    "sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False"
 #define FOUR ") -> (Tensor, Tensor, Tensor, Tensor)"
 
 static const WfOp ops[] = {
-    NAME("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool "
-         "sparse=False) -> Tensor", embedding),
+    NAME(
+        "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool "
+        "sparse=False) -> Tensor",
+        embedding),
     NAME("embedding_bag(" BAG FOUR, embedding_bag),
-    NAME("embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, "
-         "bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx" FOUR, embedding_bag),
+    NAME("embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, "
+         "int mode, "
+         "bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx" FOUR,
+         embedding_bag),
     NAME("_embedding_bag(" BAG ", int padding_idx=-1" FOUR, embedding_bag),
     NAME("_embedding_bag_forward_only(" BAG ", int padding_idx=-1" FOUR, embedding_bag),
     NAME("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot),
     {0}};
 
-void wf_ops_aten_embed(void) { wf_register(ops); }
+void wf_ops_aten_embed(void)
+{
+    wf_register(ops);
+}

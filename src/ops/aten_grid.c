@@ -1,14 +1,15 @@
-/* Sampling at given places: x[N, C, s..] at grid[N, o.., s], coordinates from -1 to 1, last dimension first. Each place
- * reads its 2^s neighbours (or the nearest one) with a gather along the flattened spatial dimensions; weights are
- * pointwise in the grid, so its gradient comes by itself. Padding modes as in ATen/native/GridSamplerUtils.h: 0 zeros,
- * 1 border, 2 reflection. Interpolation: 0 linear, 1 nearest; cubic is not supported. */
+/* Sampling at given places: x[N, C, s..] at grid[N, o.., s], coordinates from -1 to 1, last dimension first.
+ * Each place reads its 2^s neighbours (or the nearest one) with a gather along the flattened spatial
+ * dimensions; weights are pointwise in the grid, so its gradient comes by itself. Padding modes as in
+ * ATen/native/GridSamplerUtils.h: 0 zeros, 1 border, 2 reflection. Interpolation: 0 linear, 1 nearest; cubic
+ * is not supported. */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
-#define E(g) ((g)->exprs)
-#define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define E(g)          ((g)->exprs)
+#define DECOMPOSE     WfGraph *g, const WfNode *n, WfVal *out
+#define T(i)          wf_tensor(n, i)
 #define BIN(op, a, b) wf_binary(g, "prim." op, a, b)
 
 /* lo where x <= lo, hi where x >= hi, without gradient there */
@@ -107,7 +108,8 @@ static int grid_sampler(DECOMPOSE)
     src.x = wf_reshape(g, x, 3, (WfDim[]){shape[0], shape[1], all});
     for (int k = 0; k < s; k++) { /* the grid's last coordinate is the input's first spatial dimension */
         WfVal c = wf_slice(g, grid, r - 1, s - 1 - k, s - k, 1);
-        pos[k] = place(g, wf_reshape(g, c, 2, (WfDim[]){shape[0], places}), src.size[k], padding, wf_bool(n, 4));
+        pos[k] =
+            place(g, wf_reshape(g, c, 2, (WfDim[]){shape[0], places}), src.size[k], padding, wf_bool(n, 4));
         if (mode == 1)
             pos[k] = wf_unary(g, "prim.round", pos[k]);
     }
@@ -122,7 +124,8 @@ static int affine_grid_generator(DECOMPOSE)
     WfDtype t = wf_dtype_of(g, theta);
     int s = n->args[1].n - 2;
     WfDim shape[WF_MAX_RANK];
-    if (s < 2 || s > 3 || wf_rank_of(g, theta) != 3 || wf_size_of(g, theta, 1) != s || wf_size_of(g, theta, 2) != s + 1)
+    if (s < 2 || s > 3 || wf_rank_of(g, theta) != 3 || wf_size_of(g, theta, 1) != s ||
+        wf_size_of(g, theta, 2) != s + 1)
         wf_fail_node(g, n, WEFT_ERR_FILE, "theta is %s", wf_shape_text(g, theta));
     shape[0] = n->args[1].ints[0];
     for (int k = 0; k < s; k++)
@@ -150,17 +153,23 @@ static int affine_grid_generator(DECOMPOSE)
     return 1;
 }
 
-#define SAMPLER(name)                                                                                                 \
-    {.schema = "aten." name "(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool "             \
-               "align_corners) -> Tensor",                                                                            \
-     .family = WF_COMPOSITE, .decompose = grid_sampler}
+#define SAMPLER(name)                                                                                        \
+    {                                                                                                        \
+        .schema = "aten." name "(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool " \
+                  "align_corners) -> Tensor",                                                                \
+        .family = WF_COMPOSITE, .decompose = grid_sampler                                                    \
+    }
 
 static const WfOp ops[] = {
     SAMPLER("grid_sampler"),
     SAMPLER("grid_sampler_2d"),
     SAMPLER("grid_sampler_3d"),
     {.schema = "aten.affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor",
-     .family = WF_COMPOSITE, .decompose = affine_grid_generator},
+     .family = WF_COMPOSITE,
+     .decompose = affine_grid_generator},
     {0}};
 
-void wf_ops_aten_grid(void) { wf_register(ops); }
+void wf_ops_aten_grid(void)
+{
+    wf_register(ops);
+}

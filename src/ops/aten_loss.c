@@ -1,9 +1,9 @@
-/* Losses between tensors of one shape: an expression for each element, then none, mean or sum over all of them
- * (reduction 0, 1, 2). Formulas and the sides that ties fall to are PyTorch's (ATen/native/Loss.cpp). */
+/* Losses between tensors of one shape: an expression for each element, then none, mean or sum over all of
+ * them (reduction 0, 1, 2). Formulas and the sides that ties fall to are PyTorch's (ATen/native/Loss.cpp). */
 #include "ops/ops_private.h"
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 static int finish(WfGraph *g, WfVal v, int64_t reduction, WfVal *out)
 {
@@ -31,7 +31,10 @@ static WfVal clamp0(WfGraph *g, WfVal x)
     return wf_where(g, wf_binary(g, "prim.lt", x, zero), zero, x);
 }
 
-static WfVal square(WfGraph *g, WfVal x) { return wf_mul(g, x, x); }
+static WfVal square(WfGraph *g, WfVal x)
+{
+    return wf_mul(g, x, x);
+}
 
 static int mse_loss(DECOMPOSE)
 {
@@ -47,7 +50,10 @@ static WfVal distance(WfGraph *g, const WfNode *n)
     return wf_unary(g, "prim.abs", wf_sub(g, a, b));
 }
 
-static int l1_loss(DECOMPOSE) { return finish(g, distance(g, n), wf_lit(g, n, 2), out); }
+static int l1_loss(DECOMPOSE)
+{
+    return finish(g, distance(g, n), wf_lit(g, n, 2), out);
+}
 
 static int smooth_l1_loss(DECOMPOSE)
 {
@@ -71,7 +77,10 @@ static int huber_loss(DECOMPOSE)
 
 /* ---- nn.bce(x, t): -(t log x + (1 - t) log(1 - x)), each logarithm at least -100 ---- */
 
-static WfVal floored(WfGraph *g, WfVal x) { return wf_binary(g, "prim.max", x, wf_like(g, x, -100)); }
+static WfVal floored(WfGraph *g, WfVal x)
+{
+    return wf_binary(g, "prim.max", x, wf_like(g, x, -100));
+}
 
 static void bce_logs(WfGraph *g, const WfNode *n, WfVal *yes, WfVal *no)
 {
@@ -83,7 +92,8 @@ static void bce_infer(WfGraph *g, const WfNode *n)
 {
     const WfValue *x = wf_value(g, T(0));
     if (!wf_same_shape(g, T(0), T(1)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s and target %s differ", wf_shape_text(g, T(0)), wf_shape_text(g, T(1)));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "%s and target %s differ", wf_shape_text(g, T(0)),
+                     wf_shape_text(g, T(1)));
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
 }
 
@@ -212,7 +222,8 @@ static int cosine_similarity(DECOMPOSE)
     both(g, n, &a, &b);
     int r = wf_rank_of(g, a), dim = wf_dim_index(g, n, wf_int(n, 2), r);
     double eps = wf_float(g, n, 3);
-    WfVal p = wf_mul(g, wf_div(g, a, clamped_norm(g, a, dim, eps)), wf_div(g, b, clamped_norm(g, b, dim, eps)));
+    WfVal p =
+        wf_mul(g, wf_div(g, a, clamped_norm(g, a, dim, eps)), wf_div(g, b, clamped_norm(g, b, dim, eps)));
     out[0] = wf_sum(g, p, r ? 1u << dim : 0, false);
     return 1;
 }
@@ -227,8 +238,10 @@ static int cosine_embedding_loss(DECOMPOSE)
     WfVal dots = wf_sum(g, wf_mul(g, a, b), m, false), zero = wf_like(g, a, 0);
     WfVal cosine = wf_div(g, dots, wf_unary(g, "prim.sqrt", wf_mul(g, aa, bb)));
     WfVal near = wf_sub(g, wf_like(g, a, 1), cosine), far = clamp0(g, wf_adds(g, cosine, -wf_float(g, n, 3)));
-    WfVal one = wf_binary(g, "prim.eq", t, wf_like(g, t, 1)), minus = wf_binary(g, "prim.eq", t, wf_like(g, t, -1));
-    return finish(g, wf_add(g, wf_where(g, one, near, zero), wf_where(g, minus, far, zero)), wf_lit(g, n, 4), out);
+    WfVal one = wf_binary(g, "prim.eq", t, wf_like(g, t, 1)),
+          minus = wf_binary(g, "prim.eq", t, wf_like(g, t, -1));
+    return finish(g, wf_add(g, wf_where(g, one, near, zero), wf_where(g, minus, far, zero)), wf_lit(g, n, 4),
+                  out);
 }
 
 static WfVal apart(WfGraph *g, WfVal a, WfVal b, double p, double eps, bool keep)
@@ -255,7 +268,10 @@ static int triplet_margin_loss(DECOMPOSE)
     return finish(g, v, wf_lit(g, n, 7), out);
 }
 
-#define NAME(name, args) {.schema = "aten." #name "(" args ") -> Tensor", .family = WF_COMPOSITE, .decompose = name}
+#define NAME(name, args)                                                                          \
+    {                                                                                             \
+        .schema = "aten." #name "(" args ") -> Tensor", .family = WF_COMPOSITE, .decompose = name \
+    }
 #define PAIR "Tensor self, Tensor target"
 
 static const WfOp ops[] = {
@@ -263,20 +279,32 @@ static const WfOp ops[] = {
     NAME(l1_loss, PAIR ", int reduction=1"),
     NAME(smooth_l1_loss, PAIR ", int reduction=1, float beta=1."),
     NAME(huber_loss, PAIR ", int reduction=1, float delta=1."),
-    {.schema = "nn.bce(Tensor x, Tensor target) -> Tensor", .family = WF_COMPOSITE, .infer = bce_infer,
-     .decompose = bce, .vjp = bce_vjp},
+    {.schema = "nn.bce(Tensor x, Tensor target) -> Tensor",
+     .family = WF_COMPOSITE,
+     .infer = bce_infer,
+     .decompose = bce,
+     .vjp = bce_vjp},
     NAME(binary_cross_entropy, PAIR ", Tensor? weight=None, int reduction=1"),
-    NAME(binary_cross_entropy_with_logits, PAIR ", Tensor? weight=None, Tensor? pos_weight=None, int reduction=1"),
+    NAME(binary_cross_entropy_with_logits,
+         PAIR ", Tensor? weight=None, Tensor? pos_weight=None, int reduction=1"),
     NAME(kl_div, PAIR ", int reduction=1, *, bool log_target=False"),
     NAME(soft_margin_loss, PAIR ", int reduction=1"),
     NAME(hinge_embedding_loss, PAIR ", float margin=1., int reduction=1"),
-    NAME(margin_ranking_loss, "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
-    NAME(poisson_nll_loss, "Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction"),
+    NAME(margin_ranking_loss,
+         "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
+    NAME(poisson_nll_loss,
+         "Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction"),
     NAME(cosine_similarity, "Tensor x1, Tensor x2, int dim=1, float eps=1e-08"),
-    NAME(cosine_embedding_loss, "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
-    NAME(pairwise_distance, "Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False"),
-    NAME(triplet_margin_loss, "Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float "
+    NAME(cosine_embedding_loss,
+         "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
+    NAME(pairwise_distance,
+         "Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False"),
+    NAME(triplet_margin_loss,
+         "Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float "
          "eps=9.9999999999999995e-07, bool swap=False, int reduction=1"),
     {0}};
 
-void wf_ops_aten_loss(void) { wf_register(ops); }
+void wf_ops_aten_loss(void)
+{
+    wf_register(ops);
+}

@@ -1,13 +1,13 @@
-/* Products of matrices. Every form becomes prim.matmul over operands of equal batch dimensions: a matrix on the right of
- * a batch is met by folding the batch into rows (one large product, and one for its gradient), other batches are
- * broadcast by views, which the kernel reads with stride 0. */
+/* Products of matrices. Every form becomes prim.matmul over operands of equal batch dimensions: a matrix on
+ * the right of a batch is met by folding the batch into rows (one large product, and one for its gradient),
+ * other batches are broadcast by views, which the kernel reads with stride 0. */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
-#define E(g) ((g)->exprs)
+#define E(g)      ((g)->exprs)
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 static int give(WfVal *out, WfVal v)
 {
@@ -43,7 +43,8 @@ WfVal wf_matmul_any(WfGraph *g, const WfNode *n, WfVal a, WfVal b)
     if (!ra || !rb)
         wf_fail_node(g, n, WEFT_ERR_FILE, "a product needs at least one dimension on both sides");
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s: the dtypes differ", wf_shape_text(g, a), wf_shape_text(g, b));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s: the dtypes differ", wf_shape_text(g, a),
+                     wf_shape_text(g, b));
     if (wf_size_of(g, a, -1) != wf_size_of(g, b, rb == 1 ? 0 : rb - 2))
         wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s: the inner sizes differ", wf_shape_text(g, a),
                      wf_shape_text(g, b));
@@ -80,8 +81,14 @@ WfVal wf_linear(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b)
     return b ? wf_add(g, y, b) : y;
 }
 
-static int linear(DECOMPOSE) { return give(out, wf_linear(g, n, T(0), T(1), T(2))); }
-static int matmul(DECOMPOSE) { return give(out, wf_matmul_any(g, n, T(0), T(1))); }
+static int linear(DECOMPOSE)
+{
+    return give(out, wf_linear(g, n, T(0), T(1), T(2)));
+}
+static int matmul(DECOMPOSE)
+{
+    return give(out, wf_matmul_any(g, n, T(0), T(1)));
+}
 
 static int mm(DECOMPOSE)
 {
@@ -131,7 +138,8 @@ static int outer(DECOMPOSE)
     need_rank(g, n, 0, 1);
     need_rank(g, n, 1, 1);
     WfDtype t = wf_promote(g, n, (int[]){0, 1}, 2);
-    return give(out, wf_mul(g, wf_unsqueeze(g, wf_cast(g, T(0), t), 1), wf_unsqueeze(g, wf_cast(g, T(1), t), 0)));
+    return give(out,
+                wf_mul(g, wf_unsqueeze(g, wf_cast(g, T(0), t), 1), wf_unsqueeze(g, wf_cast(g, T(1), t), 0)));
 }
 
 /* beta base + alpha product; with beta 0 the base is not read, so that its NaNs do not spread. */
@@ -142,8 +150,14 @@ static int add_product(WfGraph *g, const WfNode *n, WfVal product, WfVal *out)
     return give(out, beta == 0 ? p : wf_add(g, wf_muls(g, T(0), beta), p));
 }
 
-static int addmm(DECOMPOSE) { return add_product(g, n, wf_matmul_any(g, n, T(1), T(2)), out); }
-static int addbmm(DECOMPOSE) { return add_product(g, n, wf_sum(g, wf_matmul_any(g, n, T(1), T(2)), 1, false), out); }
+static int addmm(DECOMPOSE)
+{
+    return add_product(g, n, wf_matmul_any(g, n, T(1), T(2)), out);
+}
+static int addbmm(DECOMPOSE)
+{
+    return add_product(g, n, wf_sum(g, wf_matmul_any(g, n, T(1), T(2)), 1, false), out);
+}
 static int addr(DECOMPOSE)
 {
     return add_product(g, n, wf_mul(g, wf_unsqueeze(g, T(1), 1), wf_unsqueeze(g, T(2), 0)), out);
@@ -164,11 +178,13 @@ static int kron(DECOMPOSE)
         sb[2 * i] = 1, sb[2 * i + 1] = y;
         shape[i] = wf_emul(E(g), x, y);
     }
-    WfVal y = wf_mul(g, wf_reshape(g, wf_cast(g, T(0), t), 2 * r, sa), wf_reshape(g, wf_cast(g, T(1), t), 2 * r, sb));
+    WfVal y = wf_mul(g, wf_reshape(g, wf_cast(g, T(0), t), 2 * r, sa),
+                     wf_reshape(g, wf_cast(g, T(1), t), 2 * r, sb));
     return give(out, wf_reshape(g, y, r, shape));
 }
 
-/* Brings x to a matrix: kept dims against summed ones, the summed ones last (or first). Appends the kept sizes. */
+/* Brings x to a matrix: kept dims against summed ones, the summed ones last (or first). Appends the kept
+ * sizes. */
 static WfVal as_matrix(WfGraph *g, const WfNode *n, int arg, bool summed_first, WfDim *shape, int *rank)
 {
     WfVal x = T(arg);
@@ -211,7 +227,8 @@ static WfVal distance(WfGraph *g, WfVal diff, double p)
 static int cdist(DECOMPOSE)
 {
     WfVal a = T(0), b = T(1);
-    WfVal diff = wf_sub(g, wf_unsqueeze(g, a, wf_rank_of(g, a) - 1), wf_unsqueeze(g, b, wf_rank_of(g, b) - 2));
+    WfVal diff =
+        wf_sub(g, wf_unsqueeze(g, a, wf_rank_of(g, a) - 1), wf_unsqueeze(g, b, wf_rank_of(g, b) - 2));
     return give(out, distance(g, diff, wf_float(g, n, 2)));
 }
 
@@ -221,7 +238,8 @@ static int pdist(DECOMPOSE)
     WfVal part[WF_MAX_RESULTS];
     need_rank(g, n, 0, 2);
     if (!wf_elit(E(g), wf_size_of(g, T(0), 0), &rows) || rows > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of rows must be static and at most %d", WF_MAX_RESULTS);
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of rows must be static and at most %d",
+                     WF_MAX_RESULTS);
     if (rows < 2)
         return give(out, wf_full(g, wf_dtype_of(g, T(0)), 1, (WfDim[]){0}, 0));
     for (int64_t i = 0; i + 1 < rows; i++)
@@ -229,8 +247,14 @@ static int pdist(DECOMPOSE)
     return give(out, distance(g, wf_cat(g, part, (int)rows - 1, 0), wf_float(g, n, 1)));
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define IN_PLACE(text) {.schema = "aten." text, .family = WF_COMPOSITE}
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define IN_PLACE(text)                                 \
+    {                                                  \
+        .schema = "aten." text, .family = WF_COMPOSITE \
+    }
 #define SCALES ", *, Scalar beta=1, Scalar alpha=1) -> Tensor"
 
 static const WfOp ops[] = {
@@ -258,4 +282,7 @@ static const WfOp ops[] = {
     NAME("pdist(Tensor self, float p=2.) -> Tensor", pdist),
     {0}};
 
-void wf_ops_aten_matmul(void) { wf_register(ops); }
+void wf_ops_aten_matmul(void)
+{
+    wf_register(ops);
+}

@@ -1,18 +1,18 @@
-/* Losses over classes. The class of a row is never used as an address: a row's loss is the sum over all classes of
- * where(class == label, ..., 0), which fuses into one loop over the row, and a label outside the classes is reported by
- * prim.check. Rows with the ignored label give 0 and do not count in the mean, which divides by the sum of the labels'
- * weights (ATen/native/LossNLL.cpp).
+/* Losses over classes. The class of a row is never used as an address: a row's loss is the sum over all
+ * classes of where(class == label, ..., 0), which fuses into one loop over the row, and a label outside the
+ * classes is reported by prim.check. Rows with the ignored label give 0 and do not count in the mean, which
+ * divides by the sum of the labels' weights (ATen/native/LossNLL.cpp).
  *
- * nn.cross_entropy is the fused form: its backward reads the logits and one number a row (the log of the sum of
- * exponentials), so the [rows, classes] matrix of log-probabilities is never stored. With q_c what class c weighs in
- * its row, (1 - s) w_label [c = label] + s w_c / C, the loss is sum_c q_c (lse - x_c) and its gradient
- * (sum q) softmax(x)_c - q_c. */
+ * nn.cross_entropy is the fused form: its backward reads the logits and one number a row (the log of the sum
+ * of exponentials), so the [rows, classes] matrix of log-probabilities is never stored. With q_c what class c
+ * weighs in its row, (1 - s) w_label [c = label] + s w_c / C, the loss is sum_c q_c (lse - x_c) and its
+ * gradient (sum q) softmax(x)_c - q_c. */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 /* What rows of classes have in common: x[N, C, d..] or x[C], label without the class dimension. */
 typedef struct {
@@ -103,7 +103,10 @@ static int nll_loss_forward(DECOMPOSE)
 
 /* ---- nn.cross_entropy(x, label, weight?, ignore, smoothing) -> loss, lse, label_weight; all by row ---- */
 
-static Rows ce_rows(WfGraph *g, const WfNode *n) { return rows_of(g, n, T(0), T(1), T(2), wf_int(n, 3)); }
+static Rows ce_rows(WfGraph *g, const WfNode *n)
+{
+    return rows_of(g, n, T(0), T(1), T(2), wf_int(n, 3));
+}
 
 static void ce_infer(WfGraph *g, const WfNode *n)
 {
@@ -178,7 +181,9 @@ static WfVal soft_targets(WfGraph *g, const WfNode *n, int64_t reduction, double
         v = wf_mul(g, v, wf_reshape(g, T(2), rank, lead));
     WfVal rows = wf_sum(g, v, 1u << dim, false);
     uint32_t all = WF_ALL_DIMS(rank - 1);
-    return reduction == 0 ? rows : reduction == 2 ? wf_sum(g, rows, all, false) : wf_mean(g, rows, all, false);
+    return reduction == 0   ? rows
+           : reduction == 2 ? wf_sum(g, rows, all, false)
+                            : wf_mean(g, rows, all, false);
 }
 
 static int cross_entropy(DECOMPOSE)
@@ -222,18 +227,22 @@ static int multi_margin(DECOMPOSE)
         rows = wf_mul(g, rows, label_weight(g, &r, true));
     rows = wf_squeeze(g, wf_div(g, rows, wf_dim_scalar(g, wf_dtype_of(g, x), r.classes)), r.dim);
     uint32_t all = WF_ALL_DIMS(wf_rank_of(g, rows));
-    out[0] = reduction == 0 ? rows : reduction == 2 ? wf_sum(g, rows, all, false) : wf_mean(g, rows, all, false);
+    out[0] = reduction == 0   ? rows
+             : reduction == 2 ? wf_sum(g, rows, all, false)
+                              : wf_mean(g, rows, all, false);
     return 1;
 }
 
-/* Labels of a row up to the first negative one; sum over labels j and other classes i of max(0, 1 - x_j + x_i) / C. */
+/* Labels of a row up to the first negative one; sum over labels j and other classes i of max(0, 1 - x_j +
+ * x_i) / C. */
 static WfVal multilabel(WfGraph *g, const WfNode *n, int64_t reduction, WfVal *is_target)
 {
     WfVal x = T(0), t = wf_cast(g, T(1), WF_I64), zero = wf_like(g, x, 0), none = wf_scalar(g, WF_I64, 0);
     WfDtype dt = wf_dtype_of(g, x);
     bool single = wf_rank_of(g, x) < 2;
     if (!wf_same_shape(g, x, t) || wf_rank_of(g, x) > 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "labels %s do not fit %s", wf_shape_text(g, t), wf_shape_text(g, x));
+        wf_fail_node(g, n, WEFT_ERR_FILE, "labels %s do not fit %s", wf_shape_text(g, t),
+                     wf_shape_text(g, x));
     while (wf_rank_of(g, x) < 2) {
         x = wf_unsqueeze(g, x, 0);
         t = wf_unsqueeze(g, t, 0);
@@ -251,13 +260,16 @@ static WfVal multilabel(WfGraph *g, const WfNode *n, int64_t reduction, WfVal *i
     WfVal own = wf_sum(g, wf_where(g, hit, xi, zero), 4, true);
     WfVal z = wf_add(g, wf_adds(g, wf_neg(g, own), 1), xi);
     WfVal other = wf_unary(g, "prim.not", wf_unsqueeze(g, labelled, 1));
-    WfVal counts = wf_binary(g, "prim.and", wf_binary(g, "prim.and", lj, other), wf_binary(g, "prim.gt", z, zero));
+    WfVal counts =
+        wf_binary(g, "prim.and", wf_binary(g, "prim.and", lj, other), wf_binary(g, "prim.gt", z, zero));
     WfVal loss = wf_div(g, wf_sum(g, wf_where(g, counts, z, zero), 6, false), wf_dim_scalar(g, dt, c));
     *is_target = wf_reshape(g, wf_cast(g, labelled, dt), wf_rank_of(g, T(0)), wf_value(g, T(0))->shape);
     if (single)
         loss = wf_reshape(g, loss, 0, NULL);
     uint32_t all = WF_ALL_DIMS(wf_rank_of(g, loss));
-    return reduction == 0 ? loss : reduction == 2 ? wf_sum(g, loss, all, false) : wf_mean(g, loss, all, false);
+    return reduction == 0   ? loss
+           : reduction == 2 ? wf_sum(g, loss, all, false)
+                            : wf_mean(g, loss, all, false);
 }
 
 static int multilabel_margin(DECOMPOSE)
@@ -273,26 +285,44 @@ static int multilabel_margin_forward(DECOMPOSE)
     return 2;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
 #define CLASSES "Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100"
 
 static const WfOp ops[] = {
-    {.schema = "nn.cross_entropy(Tensor x, Tensor label, Tensor? weight, int ignore, float smoothing) -> (Tensor loss, "
+    {.schema = "nn.cross_entropy(Tensor x, Tensor label, Tensor? weight, int ignore, float smoothing) -> "
+               "(Tensor loss, "
                "Tensor lse, Tensor label_weight)",
-     .family = WF_COMPOSITE, .infer = ce_infer, .decompose = ce_decompose, .vjp = ce_vjp},
+     .family = WF_COMPOSITE,
+     .infer = ce_infer,
+     .decompose = ce_decompose,
+     .vjp = ce_vjp},
     NAME("cross_entropy_loss(" CLASSES ", float label_smoothing=0.) -> Tensor", cross_entropy),
     NAME("nll_loss_nd(" CLASSES ") -> Tensor", nll_loss),
     NAME("nll_loss(" CLASSES ") -> Tensor", nll_loss),
     NAME("nll_loss2d(" CLASSES ") -> Tensor", nll_loss),
-    NAME("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor "
-         "output, Tensor total_weight)", nll_loss_forward),
-    NAME("nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> "
-         "(Tensor output, Tensor total_weight)", nll_loss_forward),
-    NAME("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int "
-         "reduction=1) -> Tensor", multi_margin),
+    NAME("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) "
+         "-> (Tensor "
+         "output, Tensor total_weight)",
+         nll_loss_forward),
+    NAME("nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) "
+         "-> "
+         "(Tensor output, Tensor total_weight)",
+         nll_loss_forward),
+    NAME(
+        "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int "
+        "reduction=1) -> Tensor",
+        multi_margin),
     NAME("multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", multilabel_margin),
-    NAME("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor "
-         "is_target)", multilabel_margin_forward),
+    NAME(
+        "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor "
+        "is_target)",
+        multilabel_margin_forward),
     {0}};
 
-void wf_ops_aten_nll(void) { wf_register(ops); }
+void wf_ops_aten_nll(void)
+{
+    wf_register(ops);
+}

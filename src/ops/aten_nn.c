@@ -1,15 +1,19 @@
-/* Activations. Most are a handful of pointwise primitives, and their gradients are those of the primitives: they are
- * written so that no branch which is not taken can produce an infinity (whose product with a zero cotangent would be a
- * NaN), and so that ties fall as in PyTorch (ATen/native/Activation.cpp). In-place forms only carry their schema. */
+/* Activations. Most are a handful of pointwise primitives, and their gradients are those of the primitives:
+ * they are written so that no branch which is not taken can produce an infinity (whose product with a zero
+ * cotangent would be a NaN), and so that ties fall as in PyTorch (ATen/native/Activation.cpp). In-place forms
+ * only carry their schema. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define X wf_tensor(n, 0)
+#define X         wf_tensor(n, 0)
 
-static WfVal compare(WfGraph *g, const char *prim, WfVal x, double v) { return wf_binary(g, prim, x, wf_like(g, x, v)); }
+static WfVal compare(WfGraph *g, const char *prim, WfVal x, double v)
+{
+    return wf_binary(g, prim, x, wf_like(g, x, v));
+}
 
 static int give(WfVal *out, WfVal v)
 {
@@ -41,20 +45,38 @@ static WfVal clamp(WfGraph *g, WfVal x, double lo, double hi)
     return wf_where(g, compare(g, "prim.le", x, lo), wf_like(g, x, lo), up);
 }
 
-static int relu6(DECOMPOSE) { return give(out, clamp(g, X, 0, 6)); }
-static int hardtanh(DECOMPOSE) { return give(out, clamp(g, X, wf_float(g, n, 1), wf_float(g, n, 2))); }
+static int relu6(DECOMPOSE)
+{
+    return give(out, clamp(g, X, 0, 6));
+}
+static int hardtanh(DECOMPOSE)
+{
+    return give(out, clamp(g, X, wf_float(g, n, 1), wf_float(g, n, 2)));
+}
 
-static WfVal hard_gate(WfGraph *g, WfVal x) { return wf_muls(g, clamp(g, wf_adds(g, x, 3), 0, 6), 1.0 / 6); }
+static WfVal hard_gate(WfGraph *g, WfVal x)
+{
+    return wf_muls(g, clamp(g, wf_adds(g, x, 3), 0, 6), 1.0 / 6);
+}
 
-static int hardsigmoid(DECOMPOSE) { return give(out, hard_gate(g, X)); }
-static int hardswish(DECOMPOSE) { return give(out, wf_mul(g, X, hard_gate(g, X))); }
+static int hardsigmoid(DECOMPOSE)
+{
+    return give(out, hard_gate(g, X));
+}
+static int hardswish(DECOMPOSE)
+{
+    return give(out, wf_mul(g, X, hard_gate(g, X)));
+}
 
 static WfVal leaky(WfGraph *g, WfVal x, WfVal slope)
 {
     return wf_where(g, compare(g, "prim.gt", x, 0), x, wf_mul(g, x, slope));
 }
 
-static int leaky_relu(DECOMPOSE) { return give(out, leaky(g, X, wf_like(g, X, wf_float(g, n, 1)))); }
+static int leaky_relu(DECOMPOSE)
+{
+    return give(out, leaky(g, X, wf_like(g, X, wf_float(g, n, 1))));
+}
 
 /* scale x, below zero alpha scale (exp(input_scale x) - 1) */
 static WfVal exponential_unit(WfGraph *g, WfVal x, double alpha, double scale, double input_scale)
@@ -71,7 +93,8 @@ static int elu(DECOMPOSE)
 
 static int selu(DECOMPOSE)
 {
-    return give(out, exponential_unit(g, X, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1));
+    return give(
+        out, exponential_unit(g, X, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1));
 }
 
 static int celu(DECOMPOSE)
@@ -86,14 +109,18 @@ static int gelu(DECOMPOSE)
     WfVal x = X, half = wf_muls(g, x, 0.5), t;
     if (!strcmp(n->args[1].s, "tanh")) {
         WfVal cube = wf_mul(g, x, wf_mul(g, x, x));
-        t = wf_unary(g, "prim.tanh", wf_muls(g, wf_add(g, x, wf_muls(g, cube, 0.044715)), 0.79788456080286536));
+        t = wf_unary(g, "prim.tanh",
+                     wf_muls(g, wf_add(g, x, wf_muls(g, cube, 0.044715)), 0.79788456080286536));
     } else {
         t = wf_unary(g, "prim.erf", wf_muls(g, x, 0.70710678118654752));
     }
     return give(out, wf_mul(g, half, wf_adds(g, t, 1)));
 }
 
-static int silu(DECOMPOSE) { return give(out, wf_mul(g, X, wf_unary(g, "prim.sigmoid", X))); }
+static int silu(DECOMPOSE)
+{
+    return give(out, wf_mul(g, X, wf_unary(g, "prim.sigmoid", X)));
+}
 
 /* log(1 + exp(-|x|)) */
 static WfVal log1p_exp_neg_abs(WfGraph *g, WfVal x)
@@ -101,7 +128,8 @@ static WfVal log1p_exp_neg_abs(WfGraph *g, WfVal x)
     return wf_unary(g, "prim.log1p", wf_unary(g, "prim.exp", wf_neg(g, wf_unary(g, "prim.abs", x))));
 }
 
-/* log(1 + exp(x)) without overflow; its derivative by primitives is the sigmoid everywhere, 1/2 at zero included. */
+/* log(1 + exp(x)) without overflow; its derivative by primitives is the sigmoid everywhere, 1/2 at zero
+ * included. */
 WfVal wf_softplus(WfGraph *g, WfVal x)
 {
     return wf_add(g, wf_binary(g, "prim.max", x, wf_like(g, x, 0)), log1p_exp_neg_abs(g, x));
@@ -112,7 +140,10 @@ WfVal wf_log_sigmoid(WfGraph *g, WfVal x)
     return wf_sub(g, wf_binary(g, "prim.min", x, wf_like(g, x, 0)), log1p_exp_neg_abs(g, x));
 }
 
-static int mish(DECOMPOSE) { return give(out, wf_mul(g, X, wf_unary(g, "prim.tanh", wf_softplus(g, X)))); }
+static int mish(DECOMPOSE)
+{
+    return give(out, wf_mul(g, X, wf_unary(g, "prim.tanh", wf_softplus(g, X))));
+}
 
 static int softplus(DECOMPOSE)
 {
@@ -121,12 +152,16 @@ static int softplus(DECOMPOSE)
     return give(out, wf_where(g, compare(g, "prim.gt", bx, threshold), X, y));
 }
 
-static int log_sigmoid(DECOMPOSE) { return give(out, wf_log_sigmoid(g, X)); }
+static int log_sigmoid(DECOMPOSE)
+{
+    return give(out, wf_log_sigmoid(g, X));
+}
 
 static int log_sigmoid_forward(DECOMPOSE)
 {
     out[0] = wf_log_sigmoid(g, X);
-    out[1] = wf_full(g, wf_dtype_of(g, X), 1, (WfDim[]){0}, 0); /* the CPU's scratch buffer; nothing reads it */
+    out[1] =
+        wf_full(g, wf_dtype_of(g, X), 1, (WfDim[]){0}, 0); /* the CPU's scratch buffer; nothing reads it */
     return 2;
 }
 
@@ -171,13 +206,17 @@ static int prelu(DECOMPOSE)
     return give(out, leaky(g, X, wf_reshape(g, w, count == 1 ? 0 : rank, shape)));
 }
 
-static int prelu_kernel(DECOMPOSE) { return give(out, leaky(g, X, wf_tensor(n, 1))); }
+static int prelu_kernel(DECOMPOSE)
+{
+    return give(out, leaky(g, X, wf_tensor(n, 1)));
+}
 
 /* Slopes below zero: the mean of the range, or in training uniform in it. Returns the noise too. */
 static WfVal random_slope(WfGraph *g, WfVal x, double lower, double upper, WfVal *noise)
 {
     const WfValue *v = wf_value(g, x);
-    WfVal r = wf_cast(g, wf_emit(g, "prim.rand", "Ii", v->shape, (int)v->rank, (WfDim)g->streams++), v->dtype);
+    WfVal r =
+        wf_cast(g, wf_emit(g, "prim.rand", "Ii", v->shape, (int)v->rank, (WfDim)g->streams++), v->dtype);
     WfVal slope = wf_adds(g, wf_muls(g, r, upper - lower), lower);
     *noise = wf_where(g, compare(g, "prim.le", x, 0), slope, wf_like(g, x, 1));
     return wf_mul(g, x, *noise);
@@ -203,14 +242,24 @@ static int rrelu_functional(DECOMPOSE)
     return 2;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
 #define PLAIN(name, args) NAME(#name "(Tensor self" args ") -> Tensor", name)
-#define IN_PLACE(name, args) {.schema = "aten." #name "_(Tensor(a!) self" args ") -> Tensor(a!)", .family = WF_COMPOSITE}
+#define IN_PLACE(name, args)                                                                       \
+    {                                                                                              \
+        .schema = "aten." #name "_(Tensor(a!) self" args ") -> Tensor(a!)", .family = WF_COMPOSITE \
+    }
 #define BOTH(name, args) PLAIN(name, args), IN_PLACE(name, args)
-#define RRELU "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None"
+#define RRELU \
+    "Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None"
 
 static const WfOp ops[] = {
-    {.schema = "aten.relu(Tensor self) -> Tensor", .family = WF_COMPOSITE, .infer = like_infer, .decompose = relu,
+    {.schema = "aten.relu(Tensor self) -> Tensor",
+     .family = WF_COMPOSITE,
+     .infer = like_infer,
+     .decompose = relu,
      .vjp = relu_vjp},
     IN_PLACE(relu, ""),
     BOTH(relu6, ""),
@@ -234,10 +283,14 @@ static const WfOp ops[] = {
     PLAIN(prelu, ", Tensor weight"),
     NAME("_prelu_kernel(Tensor self, Tensor weight) -> Tensor", prelu_kernel),
     BOTH(rrelu, ", " RRELU),
-    {.schema = "aten.rrelu_with_noise(Tensor self, Tensor(b!) noise, " RRELU ") -> Tensor", .family = WF_COMPOSITE,
+    {.schema = "aten.rrelu_with_noise(Tensor self, Tensor(b!) noise, " RRELU ") -> Tensor",
+     .family = WF_COMPOSITE,
      .functional = "aten.rrelu_with_noise_functional"},
     NAME("rrelu_with_noise_functional(Tensor self, Tensor noise, " RRELU ") -> (Tensor, Tensor noise_out)",
          rrelu_functional),
     {0}};
 
-void wf_ops_aten_nn(void) { wf_register(ops); }
+void wf_ops_aten_nn(void)
+{
+    wf_register(ops);
+}

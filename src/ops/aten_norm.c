@@ -1,16 +1,16 @@
-/* Normalisation. All of it goes through one kept composite, nn.normalize: mean and variance over some dimensions,
- * (x - mean) / sqrt(var + eps), then a weight and a bias that broadcast. Its VJP needs x, mean and variance only:
- * with g = dy w and h the normalised x, dx = (g - mean(g) - h mean(g h)) / sqrt(var + eps). Statistics of 16-bit values
- * are taken in f32. Mean and variance as results carry no gradient, as in PyTorch. Vector norms, whose derivative at
- * zero needs care, are here too. */
+/* Normalisation. All of it goes through one kept composite, nn.normalize: mean and variance over some
+ * dimensions, (x - mean) / sqrt(var + eps), then a weight and a bias that broadcast. Its VJP needs x, mean
+ * and variance only: with g = dy w and h the normalised x, dx = (g - mean(g) - h mean(g h)) / sqrt(var +
+ * eps). Statistics of 16-bit values are taken in f32. Mean and variance as results carry no gradient, as in
+ * PyTorch. Vector norms, whose derivative at zero needs care, are here too. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
-#define E(g) ((g)->exprs)
+#define T(i)      wf_tensor(n, i)
+#define E(g)      ((g)->exprs)
 
 WfVal wf_wide(WfGraph *g, WfVal x)
 {
@@ -18,7 +18,8 @@ WfVal wf_wide(WfGraph *g, WfVal x)
     return t == WF_BF16 || t == WF_F16 ? wf_cast(g, x, WF_F32) : x;
 }
 
-/* ---- nn.normalize(x, weight?, bias?, dims, eps) -> y, mean, var; the statistics keep the dimensions with size 1 ---- */
+/* ---- nn.normalize(x, weight?, bias?, dims, eps) -> y, mean, var; the statistics keep the dimensions with
+ * size 1 ---- */
 
 static uint32_t mask(const WfNode *n)
 {
@@ -166,8 +167,8 @@ static int group_norm(DECOMPOSE)
     return 1;
 }
 
-/* Here, unlike in the other norms, PyTorch lets gradients into mean and deviation: they are taken anew from x. At the
- * primitive level they are the same nodes as in nn.normalize. */
+/* Here, unlike in the other norms, PyTorch lets gradients into mean and deviation: they are taken anew from
+ * x. At the primitive level they are the same nodes as in nn.normalize. */
 static int native_group_norm(DECOMPOSE)
 {
     double eps = wf_float(g, n, 7);
@@ -179,7 +180,8 @@ static int native_group_norm(DECOMPOSE)
     for (int i = 2; i < x->rank; i++)
         rest = wf_emul(e, rest, x->shape[i]);
     WfDim parts[4] = {x->shape[0], groups, each, rest};
-    WfVal v = wf_wide(g, wf_reshape(g, T(0), 4, parts)), mean = wf_mean(g, v, 12, true), c = wf_sub(g, v, mean);
+    WfVal v = wf_wide(g, wf_reshape(g, T(0), 4, parts)), mean = wf_mean(g, v, 12, true),
+          c = wf_sub(g, v, mean);
     WfVal var = wf_mean(g, wf_mul(g, c, c), 12, true);
     out[1] = wf_reshape(g, mean, 2, parts);
     out[2] = wf_reshape(g, inverse_deviation(g, var, eps), 2, parts);
@@ -230,8 +232,10 @@ static void vector_norm_infer(WfGraph *g, const WfNode *n)
 
 static WfVal power(WfGraph *g, WfVal x, double p)
 {
-    return p == 2 ? wf_mul(g, x, x) : p == 1 ? x : p == 0.5 ? wf_unary(g, "prim.sqrt", x)
-         : wf_binary(g, "prim.pow", x, wf_like(g, x, p));
+    return p == 2     ? wf_mul(g, x, x)
+           : p == 1   ? x
+           : p == 0.5 ? wf_unary(g, "prim.sqrt", x)
+                      : wf_binary(g, "prim.pow", x, wf_like(g, x, p));
 }
 
 static int vector_norm(DECOMPOSE)
@@ -250,7 +254,8 @@ static int vector_norm(DECOMPOSE)
     return 1;
 }
 
-/* ATen/native's norm_backward: where the norm is zero the gradient is zero; the maximum's is shared by its ties. */
+/* ATen/native's norm_backward: where the norm is zero the gradient is zero; the maximum's is shared by its
+ * ties. */
 static void vector_norm_vjp(WfGraph *g, const WfNode *n, const WfVal *dys, WfVal *dx)
 {
     WfDtype t = norm_dtype(g, n);
@@ -263,7 +268,8 @@ static void vector_norm_vjp(WfGraph *g, const WfNode *n, const WfVal *dys, WfVal
     }
     if (p == 0)
         return;
-    WfVal flat = wf_binary(g, "prim.eq", y, zero), sign = wf_unary(g, "prim.sign", x), a = wf_unary(g, "prim.abs", x);
+    WfVal flat = wf_binary(g, "prim.eq", y, zero), sign = wf_unary(g, "prim.sign", x),
+          a = wf_unary(g, "prim.abs", x);
     if (isinf(p)) {
         WfVal hit = wf_cast(g, wf_binary(g, "prim.eq", a, y), t);
         d = wf_mul(g, wf_mul(g, sign, hit), wf_div(g, dy, wf_sum(g, hit, m, true)));
@@ -320,26 +326,44 @@ static int renorm(DECOMPOSE)
     return 1;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
 #define PARAMS "Tensor? weight=None, Tensor? bias=None, float eps=1.0000000000000001e-05"
 
 static const WfOp ops[] = {
-    {.schema = "nn.normalize(Tensor x, Tensor? weight, Tensor? bias, int[] dims, float eps) -> (Tensor y, Tensor mean, "
+    {.schema = "nn.normalize(Tensor x, Tensor? weight, Tensor? bias, int[] dims, float eps) -> (Tensor y, "
+               "Tensor mean, "
                "Tensor var)",
-     .family = WF_COMPOSITE, .infer = normalize_infer, .decompose = normalize, .vjp = normalize_vjp},
+     .family = WF_COMPOSITE,
+     .infer = normalize_infer,
+     .decompose = normalize,
+     .vjp = normalize_vjp},
     NAME("layer_norm(Tensor input, SymInt[] normalized_shape, " PARAMS ", bool cudnn_enable=True) -> Tensor",
          layer_norm),
-    NAME("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> "
-         "(Tensor, Tensor, Tensor)", native_layer_norm),
-    NAME("group_norm(Tensor input, int num_groups, " PARAMS ", bool cudnn_enabled=True) -> Tensor", group_norm),
-    NAME("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, "
-         "float eps) -> (Tensor, Tensor, Tensor)", native_group_norm),
-    NAME("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", rms_norm),
-    NAME("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
+    NAME("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float "
+         "eps) -> "
+         "(Tensor, Tensor, Tensor)",
+         native_layer_norm),
+    NAME("group_norm(Tensor input, int num_groups, " PARAMS ", bool cudnn_enabled=True) -> Tensor",
+         group_norm),
+    NAME("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int "
+         "group, "
+         "float eps) -> (Tensor, Tensor, Tensor)",
+         native_group_norm),
+    NAME("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+         rms_norm),
+    NAME("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, "
+         "Tensor)",
          fused_rms_norm),
-    {.schema = "aten.linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? "
+    {.schema = "aten.linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
+               "ScalarType? "
                "dtype=None) -> Tensor",
-     .family = WF_COMPOSITE, .infer = vector_norm_infer, .decompose = vector_norm, .vjp = vector_norm_vjp},
+     .family = WF_COMPOSITE,
+     .infer = vector_norm_infer,
+     .decompose = vector_norm,
+     .vjp = vector_norm_vjp},
     NAME("norm.Scalar(Tensor self, Scalar p=2) -> Tensor", norm),
     NAME("norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor", norm),
     NAME("_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", weight_norm),
@@ -347,4 +371,7 @@ static const WfOp ops[] = {
     NAME("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", renorm),
     {0}};
 
-void wf_ops_aten_norm(void) { wf_register(ops); }
+void wf_ops_aten_norm(void)
+{
+    wf_register(ops);
+}

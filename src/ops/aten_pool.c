@@ -1,19 +1,24 @@
-/* Pooling. Windows are views (prim.window adds a dimension that runs over the window), so a pool is one reduction that
- * reads its input in place. Max pooling is kept as nn.max_pool with the place of each window's first maximum (a number
- * within the window, one byte where that suffices): its backward asks of every input element which windows chose it, and
- * scatters nothing. Adaptive pooling divides evenly by a reshape where it can, else multiplies with a matrix of
- * averaging weights, made from indices. Window arithmetic as in ATen/native/Pool.h. */
+/* Pooling. Windows are views (prim.window adds a dimension that runs over the window), so a pool is one
+ * reduction that reads its input in place. Max pooling is kept as nn.max_pool with the place of each window's
+ * first maximum (a number within the window, one byte where that suffices): its backward asks of every input
+ * element which windows chose it, and scatters nothing. Adaptive pooling divides evenly by a reshape where it
+ * can, else multiplies with a matrix of averaging weights, made from indices. Window arithmetic as in
+ * ATen/native/Pool.h. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
-#define E(g) ((g)->exprs)
+#define E(g)      ((g)->exprs)
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
-/* The window in each of s spatial dimensions; `hi` is the padding at the end that makes the wanted number fit. */
-typedef struct { int s; WfDim k[3], stride[3], pad[3], dil[3], hi[3], count[3]; } Window;
+/* The window in each of s spatial dimensions; `hi` is the padding at the end that makes the wanted number
+ * fit. */
+typedef struct {
+    int s;
+    WfDim k[3], stride[3], pad[3], dil[3], hi[3], count[3];
+} Window;
 
 static void per_dim(const WfArg *a, int s, const WfDim *fallback, WfDim *v)
 {
@@ -67,7 +72,10 @@ static WfVal windows(WfGraph *g, const Window *w, WfVal x, double fill)
     return x;
 }
 
-static uint32_t window_dims(int r, int s) { return WF_ALL_DIMS(r + s) & ~WF_ALL_DIMS(r); }
+static uint32_t window_dims(int r, int s)
+{
+    return WF_ALL_DIMS(r + s) & ~WF_ALL_DIMS(r);
+}
 
 /* ---- nn.max_pool(x, k, stride, pad, hi, dil) -> y, place ---- */
 
@@ -131,8 +139,10 @@ static void max_pool_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx
     }
     WfVal at = wf_scalar(g, WF_I32, 0);
     for (int i = 0; i < w.s; i++) /* the place of each element within its window */
-        at = wf_add(g, wf_mul(g, at, wf_dim_scalar(g, WF_I32, w.k[i])), wf_iota(g, WF_I32, r + w.s, full, r + i));
-    WfVal place = wf_reshape(g, wf_cast(g, n->out + 1, WF_I32), r + w.s, lead), d = wf_reshape(g, dy[0], r + w.s, lead);
+        at = wf_add(g, wf_mul(g, at, wf_dim_scalar(g, WF_I32, w.k[i])),
+                    wf_iota(g, WF_I32, r + w.s, full, r + i));
+    WfVal place = wf_reshape(g, wf_cast(g, n->out + 1, WF_I32), r + w.s, lead),
+          d = wf_reshape(g, dy[0], r + w.s, lead);
     d = wf_where(g, wf_binary(g, "prim.eq", at, place), d, wf_like(g, d, 0));
     for (int i = w.s - 1; i >= 0; i--) { /* windows back to positions, then the padding off */
         int dim = r - w.s + i;
@@ -155,7 +165,10 @@ static Window max_pool(WfGraph *g, const WfNode *n, int s, WfVal *v)
     return w;
 }
 
-static int spatial(const WfNode *n) { return n->schema->params[1].fixed; }
+static int spatial(const WfNode *n)
+{
+    return n->schema->params[1].fixed;
+}
 
 static int max_pool_only(DECOMPOSE)
 {
@@ -172,7 +185,8 @@ static int max_pool_with_indices(DECOMPOSE)
     const WfValue *y = wf_value(g, out[0]);
     for (int i = s - 1; i >= 0; i--) {
         WfVal k = wf_dim_scalar(g, WF_I64, w.k[i]);
-        WfVal start = wf_mul(g, wf_iota(g, WF_I64, r, y->shape, r - s + i), wf_dim_scalar(g, WF_I64, w.stride[i]));
+        WfVal start =
+            wf_mul(g, wf_iota(g, WF_I64, r, y->shape, r - s + i), wf_dim_scalar(g, WF_I64, w.stride[i]));
         WfVal step = wf_mul(g, wf_binary(g, "prim.fmod", rest, k), wf_dim_scalar(g, WF_I64, w.dil[i]));
         at[i] = wf_sub(g, wf_add(g, start, step), wf_dim_scalar(g, WF_I64, w.pad[i]));
         rest = wf_div(g, rest, k);
@@ -295,8 +309,8 @@ static int adaptive_avg_pool(DECOMPOSE)
     return 1;
 }
 
-/* Uneven windows: every output looks at the whole input, masked; the flat place of its maximum is then read, so that the
- * gradient goes to the first maximum only. */
+/* Uneven windows: every output looks at the whole input, masked; the flat place of its maximum is then read,
+ * so that the gradient goes to the first maximum only. */
 static void uneven_max(WfGraph *g, const WfNode *n, int s, const WfDim *sizes, WfVal *out)
 {
     WfVal x = T(0), len, lead;
@@ -341,26 +355,40 @@ static int adaptive_max_pool(DECOMPOSE)
         even &= wf_emul(E(g), k[i], sizes[i]) == in;
     }
     if (even)
-        wf_emit_multi(g, out, s == 1 ? "aten.max_pool1d_with_indices" : s == 2 ? "aten.max_pool2d_with_indices"
-                      : "aten.max_pool3d_with_indices", "vI", T(0), k, s);
+        wf_emit_multi(g, out,
+                      s == 1   ? "aten.max_pool1d_with_indices"
+                      : s == 2 ? "aten.max_pool2d_with_indices"
+                               : "aten.max_pool3d_with_indices",
+                      "vI", T(0), k, s);
     else
         uneven_max(g, n, s, sizes, out);
     return 2;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define WINDOW(d, zero) "Tensor self, int[" #d "] kernel_size, int[" #d "] stride=[], int[" #d "] padding=" zero
-#define MAX_POOL(d, zero, one)                                                                                        \
-    NAME("max_pool" #d "d(" WINDOW(d, zero) ", int[" #d "] dilation=" one ", bool ceil_mode=False) -> Tensor",        \
-         max_pool_only),                                                                                              \
-    NAME("max_pool" #d "d_with_indices(" WINDOW(d, zero) ", int[" #d "] dilation=" one ", bool ceil_mode=False) -> "  \
-         "(Tensor, Tensor)", max_pool_with_indices)
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define WINDOW(d, zero) \
+    "Tensor self, int[" #d "] kernel_size, int[" #d "] stride=[], int[" #d "] padding=" zero
+#define MAX_POOL(d, zero, one)                                                             \
+    NAME("max_pool" #d "d(" WINDOW(d, zero) ", int[" #d "] dilation=" one                  \
+                                            ", bool ceil_mode=False) -> Tensor",           \
+         max_pool_only),                                                                   \
+        NAME("max_pool" #d "d_with_indices(" WINDOW(d, zero) ", int[" #d "] dilation=" one \
+                                                             ", bool ceil_mode=False) -> " \
+                                                             "(Tensor, Tensor)",           \
+             max_pool_with_indices)
 #define COUNTS ", bool ceil_mode=False, bool count_include_pad=True"
 
 static const WfOp ops[] = {
-    {.schema = "nn.max_pool(Tensor x, int[] k, int[] stride, int[] pad, int[] hi, int[] dilation) -> (Tensor y, Tensor "
+    {.schema = "nn.max_pool(Tensor x, int[] k, int[] stride, int[] pad, int[] hi, int[] dilation) -> (Tensor "
+               "y, Tensor "
                "place)",
-     .family = WF_COMPOSITE, .infer = max_pool_infer, .decompose = max_pool_rows, .vjp = max_pool_vjp},
+     .family = WF_COMPOSITE,
+     .infer = max_pool_infer,
+     .decompose = max_pool_rows,
+     .vjp = max_pool_vjp},
     MAX_POOL(1, "[0]", "[1]"),
     MAX_POOL(2, "0", "1"),
     MAX_POOL(3, "0", "1"),
@@ -377,4 +405,7 @@ static const WfOp ops[] = {
     NAME("adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)", adaptive_max_pool),
     {0}};
 
-void wf_ops_aten_pool(void) { wf_register(ops); }
+void wf_ops_aten_pool(void)
+{
+    wf_register(ops);
+}

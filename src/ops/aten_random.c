@@ -1,13 +1,13 @@
-/* Random numbers. Every draw is prim.rand with a stream of its own, handed out as the graph is built; what a stream gives
- * depends on seed, step and element only, so a value may be drawn again instead of stored. Draws are f32 whatever the
- * result's dtype. */
+/* Random numbers. Every draw is prim.rand with a stream of its own, handed out as the graph is built; what a
+ * stream gives depends on seed, step and element only, so a value may be drawn again instead of stored. Draws
+ * are f32 whatever the result's dtype. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 WfVal wf_uniform(WfGraph *g, int rank, const WfDim *shape)
 {
@@ -83,8 +83,8 @@ static int native_dropout(DECOMPOSE)
     return 2;
 }
 
-/* Whole channels; alpha: dropped values become SELU's negative saturation, and mean and variance are kept (Klambauer et
- * al., 2017). */
+/* Whole channels; alpha: dropped values become SELU's negative saturation, and mean and variance are kept
+ * (Klambauer et al., 2017). */
 static WfVal drop(WfGraph *g, WfVal x, double p, bool feature, bool alpha)
 {
     const WfValue *v = wf_value(g, x);
@@ -215,15 +215,22 @@ static int exponential(DECOMPOSE)
     return give(out, wf_cast(g, wf_muls(g, e, -1 / wf_float(g, n, 1)), wf_dtype_of(g, T(0))));
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define IN_PLACE(text) {.schema = "aten." text, .family = WF_COMPOSITE}
-#define DROP(name)                                                                                                    \
-    NAME(#name "(Tensor input, float p, bool train) -> Tensor", name),                                                \
-    IN_PLACE(#name "_(Tensor(a!) self, float p, bool train) -> Tensor(a!)")
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define IN_PLACE(text)                                 \
+    {                                                  \
+        .schema = "aten." text, .family = WF_COMPOSITE \
+    }
+#define DROP(name)                                                     \
+    NAME(#name "(Tensor input, float p, bool train) -> Tensor", name), \
+        IN_PLACE(#name "_(Tensor(a!) self, float p, bool train) -> Tensor(a!)")
 #define PLACE "Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"
 #define WHERE ", *, ScalarType? dtype=None, " PLACE
-#define LIKE ", *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "         \
-             "MemoryFormat? memory_format=None) -> Tensor"
+#define LIKE                                                                                         \
+    ", *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, " \
+    "MemoryFormat? memory_format=None) -> Tensor"
 #define BY ", *, Generator? generator=None) -> Tensor"
 
 static const WfOp ops[] = {
@@ -235,7 +242,8 @@ static const WfOp ops[] = {
     NAME("bernoulli(Tensor self" BY, bernoulli),
     NAME("bernoulli.p(Tensor self, float p" BY, bernoulli_p),
     NAME("bernoulli.Tensor(Tensor self, Tensor p" BY, bernoulli_p),
-    {.schema = "aten.bernoulli_.float(Tensor(a!) self, float p=0.5" BY "(a!)", .family = WF_COMPOSITE,
+    {.schema = "aten.bernoulli_.float(Tensor(a!) self, float p=0.5" BY "(a!)",
+     .family = WF_COMPOSITE,
      .functional = "aten.bernoulli.p"},
     IN_PLACE("bernoulli_.Tensor(Tensor(a!) self, Tensor p" BY "(a!)"),
     NAME("rand(SymInt[] size" WHERE, rand_shape),
@@ -247,7 +255,8 @@ static const WfOp ops[] = {
     NAME("randint_like(Tensor self, SymInt high" LIKE, randint_like),
     NAME("randint_like.low_dtype(Tensor self, SymInt low, SymInt high" LIKE, randint_like_low),
     NAME("normal_functional(Tensor self, float mean=0., float std=1." BY, normal_functional),
-    {.schema = "aten.normal_(Tensor(a!) self, float mean=0., float std=1." BY "(a!)", .family = WF_COMPOSITE,
+    {.schema = "aten.normal_(Tensor(a!) self, float mean=0., float std=1." BY "(a!)",
+     .family = WF_COMPOSITE,
      .functional = "aten.normal_functional"},
     NAME("uniform(Tensor self, float from=0., float to=1." BY, uniform),
     IN_PLACE("uniform_(Tensor(a!) self, float from=0., float to=1." BY "(a!)"),
@@ -255,4 +264,7 @@ static const WfOp ops[] = {
     IN_PLACE("exponential_(Tensor(a!) self, float lambd=1." BY "(a!)"),
     {0}};
 
-void wf_ops_aten_random(void) { wf_register(ops); }
+void wf_ops_aten_random(void)
+{
+    wf_register(ops);
+}

@@ -1,22 +1,29 @@
-/* Resampling. Interpolation is linear and separable, so each dimension is a product with a matrix [out, in] of weights
- * that are computed from indices and never stored; its gradient is the transposed product. Nearest neighbours are a
- * reshape where the factor is whole, else rows read by a computed index. Sampling at given places (grid_sampler) reads
- * the neighbours of each place with gather. Source positions as in ATen/native/UpSample.h and GridSamplerUtils.h. */
+/* Resampling. Interpolation is linear and separable, so each dimension is a product with a matrix [out, in]
+ * of weights that are computed from indices and never stored; its gradient is the transposed product. Nearest
+ * neighbours are a reshape where the factor is whole, else rows read by a computed index. Sampling at given
+ * places (grid_sampler) reads the neighbours of each place with gather. Source positions as in
+ * ATen/native/UpSample.h and GridSamplerUtils.h. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
-#define E(g) ((g)->exprs)
-#define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define E(g)          ((g)->exprs)
+#define DECOMPOSE     WfGraph *g, const WfNode *n, WfVal *out
+#define T(i)          wf_tensor(n, i)
 #define BIN(op, a, b) wf_binary(g, "prim." op, a, b)
 
 /* ---- sizes and scales ---- */
 
-typedef struct { int s; WfDim in[3], out[3]; double scale[3]; bool align; /* scale 0: from the sizes */ } Resize;
+typedef struct {
+    int s;
+    WfDim in[3], out[3];
+    double scale[3];
+    bool align; /* scale 0: from the sizes */
+} Resize;
 
-/* .vec: input, output_size?, [align_corners], scale_factors?; otherwise self, output_size, [align_corners], scales.. */
+/* .vec: input, output_size?, [align_corners], scale_factors?; otherwise self, output_size, [align_corners],
+ * scales.. */
 static Resize resize_of(WfGraph *g, const WfNode *n, int s, bool has_align)
 {
     Resize r = {.s = s, .align = has_align && wf_bool(n, 2)};
@@ -45,7 +52,10 @@ static Resize resize_of(WfGraph *g, const WfNode *n, int s, bool has_align)
     return r;
 }
 
-static WfVal number(WfGraph *g, WfDtype t, WfDim d) { return wf_dim_scalar(g, t, d); }
+static WfVal number(WfGraph *g, WfDtype t, WfDim d)
+{
+    return wf_dim_scalar(g, t, d);
+}
 
 /* Input elements for one output element, as a value of rank 0. */
 static WfVal step_of(WfGraph *g, const Resize *r, int i, WfDtype t)
@@ -70,9 +80,15 @@ static WfVal position(WfGraph *g, const Resize *r, int i, WfDtype t)
     return wf_adds(g, wf_mul(g, wf_adds(g, o, 0.5), step), -0.5);
 }
 
-static WfVal columns(WfGraph *g, WfDim in, WfDtype t) { return wf_iota(g, t, 2, (WfDim[]){1, in}, 1); }
+static WfVal columns(WfGraph *g, WfDim in, WfDtype t)
+{
+    return wf_iota(g, t, 2, (WfDim[]){1, in}, 1);
+}
 
-static WfVal clamp(WfGraph *g, WfVal x, WfVal lo, WfVal hi) { return BIN("min", BIN("max", x, lo), hi); }
+static WfVal clamp(WfGraph *g, WfVal x, WfVal lo, WfVal hi)
+{
+    return BIN("min", BIN("max", x, lo), hi);
+}
 
 /* weight where the column is `at`, else 0: one tap of each row */
 static WfVal tap(WfGraph *g, WfVal column, WfVal at, WfVal weight)
@@ -84,8 +100,10 @@ static WfVal tap(WfGraph *g, WfVal column, WfVal at, WfVal weight)
 
 static WfVal linear_weights(WfGraph *g, const Resize *r, int i, WfDtype t)
 {
-    WfVal zero = wf_scalar(g, t, 0), last = number(g, t, wf_esub(E(g), r->in[i], 1)), col = columns(g, r->in[i], t);
-    WfVal src = BIN("max", position(g, r, i, t), zero), low = BIN("min", wf_unary(g, "prim.floor", src), last);
+    WfVal zero = wf_scalar(g, t, 0), last = number(g, t, wf_esub(E(g), r->in[i], 1)),
+          col = columns(g, r->in[i], t);
+    WfVal src = BIN("max", position(g, r, i, t), zero),
+          low = BIN("min", wf_unary(g, "prim.floor", src), last);
     WfVal high = BIN("min", wf_adds(g, low, 1), last), part = wf_sub(g, src, low);
     return wf_add(g, tap(g, col, low, wf_sub(g, wf_scalar(g, t, 1), part)), tap(g, col, high, part));
 }
@@ -107,8 +125,10 @@ static WfVal cubic_far(WfGraph *g, WfVal x, double a)
 static WfVal cubic_weights(WfGraph *g, const Resize *r, int i, WfDtype t)
 {
     const double a = -0.75;
-    WfVal zero = wf_scalar(g, t, 0), one = wf_scalar(g, t, 1), last = number(g, t, wf_esub(E(g), r->in[i], 1));
-    WfVal src = position(g, r, i, t), low = wf_unary(g, "prim.floor", src), part = wf_sub(g, src, low), sum = 0;
+    WfVal zero = wf_scalar(g, t, 0), one = wf_scalar(g, t, 1),
+          last = number(g, t, wf_esub(E(g), r->in[i], 1));
+    WfVal src = position(g, r, i, t), low = wf_unary(g, "prim.floor", src), part = wf_sub(g, src, low),
+          sum = 0;
     WfVal rest = wf_sub(g, one, part), col = columns(g, r->in[i], t);
     WfVal w[4] = {cubic_far(g, wf_adds(g, part, 1), a), cubic_near(g, part, a), cubic_near(g, rest, a),
                   cubic_far(g, wf_adds(g, rest, 1), a)};
@@ -122,7 +142,8 @@ static WfVal cubic_weights(WfGraph *g, const Resize *r, int i, WfDtype t)
 /* Antialiased: the kernel widens when shrinking; weights of a row add up to one. */
 static WfVal wide_weights(WfGraph *g, const Resize *r, int i, WfDtype t, bool cubic)
 {
-    WfVal one = wf_scalar(g, t, 1), zero = wf_scalar(g, t, 0), step = step_of(g, r, i, t), size = number(g, t, r->in[i]);
+    WfVal one = wf_scalar(g, t, 1), zero = wf_scalar(g, t, 0), step = step_of(g, r, i, t),
+          size = number(g, t, r->in[i]);
     WfVal stretch = BIN("max", step, one), support = wf_muls(g, stretch, cubic ? 2 : 1);
     WfVal o = wf_iota(g, t, 2, (WfDim[]){r->out[i], 1}, 0), centre = wf_mul(g, wf_adds(g, o, 0.5), step);
     WfVal first = wf_unary(g, "prim.trunc", wf_adds(g, wf_sub(g, centre, support), 0.5));
@@ -151,20 +172,39 @@ static int interpolate(WfGraph *g, const WfNode *n, int s, Kind kind, WfVal *out
     for (int i = s - 1; i >= 0; i--) {
         if (r.in[i] == r.out[i] && (r.align || r.scale[i] == 0 || r.scale[i] == 1))
             continue;
-        WfVal w = kind == LINEAR ? linear_weights(g, &r, i, t) : kind == CUBIC ? cubic_weights(g, &r, i, t)
-                : wide_weights(g, &r, i, t, kind == WIDE_CUBIC);
+        WfVal w = kind == LINEAR  ? linear_weights(g, &r, i, t)
+                  : kind == CUBIC ? cubic_weights(g, &r, i, t)
+                                  : wide_weights(g, &r, i, t, kind == WIDE_CUBIC);
         x = wf_resample(g, x, 2 + i, wf_detach(g, w));
     }
     out[0] = wf_cast(g, x, wf_dtype_of(g, T(0)));
     return 1;
 }
 
-static int linear1d(DECOMPOSE) { return interpolate(g, n, 1, LINEAR, out); }
-static int bilinear2d(DECOMPOSE) { return interpolate(g, n, 2, LINEAR, out); }
-static int trilinear3d(DECOMPOSE) { return interpolate(g, n, 3, LINEAR, out); }
-static int bicubic2d(DECOMPOSE) { return interpolate(g, n, 2, CUBIC, out); }
-static int bilinear2d_aa(DECOMPOSE) { return interpolate(g, n, 2, WIDE_LINEAR, out); }
-static int bicubic2d_aa(DECOMPOSE) { return interpolate(g, n, 2, WIDE_CUBIC, out); }
+static int linear1d(DECOMPOSE)
+{
+    return interpolate(g, n, 1, LINEAR, out);
+}
+static int bilinear2d(DECOMPOSE)
+{
+    return interpolate(g, n, 2, LINEAR, out);
+}
+static int trilinear3d(DECOMPOSE)
+{
+    return interpolate(g, n, 3, LINEAR, out);
+}
+static int bicubic2d(DECOMPOSE)
+{
+    return interpolate(g, n, 2, CUBIC, out);
+}
+static int bilinear2d_aa(DECOMPOSE)
+{
+    return interpolate(g, n, 2, WIDE_LINEAR, out);
+}
+static int bicubic2d_aa(DECOMPOSE)
+{
+    return interpolate(g, n, 2, WIDE_CUBIC, out);
+}
 
 /* ---- nearest ---- */
 
@@ -177,7 +217,8 @@ static WfVal nearest_dim(WfGraph *g, WfVal x, const Resize *r, int i, double shi
     bool by_size = r->scale[i] == 0 || (wf_elit(e, times, &whole) && r->scale[i] == (double)whole);
     if (r->out[i] == r->in[i] && by_size)
         return x;
-    if (wf_emul(e, times, r->in[i]) == r->out[i] && by_size && rank < WF_MAX_RANK) { /* each element several times */
+    if (wf_emul(e, times, r->in[i]) == r->out[i] && by_size &&
+        rank < WF_MAX_RANK) { /* each element several times */
         for (int d = 0, k = 0; d < rank; d++) {
             shape[k++] = wf_size_of(g, x, d);
             if (d == dim)
@@ -203,34 +244,55 @@ static int nearest(WfGraph *g, const WfNode *n, int s, double shift, WfVal *out)
     return 1;
 }
 
-static int nearest1d(DECOMPOSE) { return nearest(g, n, 1, 0, out); }
-static int nearest2d(DECOMPOSE) { return nearest(g, n, 2, 0, out); }
-static int nearest3d(DECOMPOSE) { return nearest(g, n, 3, 0, out); }
-static int exact1d(DECOMPOSE) { return nearest(g, n, 1, 0.5, out); }
-static int exact2d(DECOMPOSE) { return nearest(g, n, 2, 0.5, out); }
+static int nearest1d(DECOMPOSE)
+{
+    return nearest(g, n, 1, 0, out);
+}
+static int nearest2d(DECOMPOSE)
+{
+    return nearest(g, n, 2, 0, out);
+}
+static int nearest3d(DECOMPOSE)
+{
+    return nearest(g, n, 3, 0, out);
+}
+static int exact1d(DECOMPOSE)
+{
+    return nearest(g, n, 1, 0.5, out);
+}
+static int exact2d(DECOMPOSE)
+{
+    return nearest(g, n, 2, 0.5, out);
+}
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define VEC(name, align, fn)                                                                                          \
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define VEC(name, align, fn) \
     NAME(name ".vec(Tensor input, SymInt[]? output_size, " align "float[]? scale_factors) -> Tensor", fn)
-#define SIZED(name, d, align, scales, fn) NAME(name "(Tensor self, SymInt[" #d "] output_size, " align scales, fn)
-#define S1 "float? scales=None) -> Tensor"
-#define S2 "float? scales_h=None, float? scales_w=None) -> Tensor"
-#define S3 "float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor"
-#define ALIGN "bool align_corners, "
+#define SIZED(name, d, align, scales, fn) \
+    NAME(name "(Tensor self, SymInt[" #d "] output_size, " align scales, fn)
+#define S1                               "float? scales=None) -> Tensor"
+#define S2                               "float? scales_h=None, float? scales_w=None) -> Tensor"
+#define S3                               "float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor"
+#define ALIGN                            "bool align_corners, "
 #define BOTH(name, d, align, scales, fn) VEC(name, align, fn), SIZED(name, d, align, scales, fn)
 
-static const WfOp ops[] = {
-    BOTH("upsample_nearest1d", 1, "", S1, nearest1d),
-    BOTH("upsample_nearest2d", 2, "", S2, nearest2d),
-    BOTH("upsample_nearest3d", 3, "", S3, nearest3d),
-    BOTH("_upsample_nearest_exact1d", 1, "", S1, exact1d),
-    BOTH("_upsample_nearest_exact2d", 2, "", S2, exact2d),
-    BOTH("upsample_linear1d", 1, ALIGN, S1, linear1d),
-    BOTH("upsample_bilinear2d", 2, ALIGN, S2, bilinear2d),
-    BOTH("upsample_trilinear3d", 3, ALIGN, S3, trilinear3d),
-    BOTH("upsample_bicubic2d", 2, ALIGN, S2, bicubic2d),
-    BOTH("_upsample_bilinear2d_aa", 2, ALIGN, S2, bilinear2d_aa),
-    BOTH("_upsample_bicubic2d_aa", 2, ALIGN, S2, bicubic2d_aa),
-    {0}};
+static const WfOp ops[] = {BOTH("upsample_nearest1d", 1, "", S1, nearest1d),
+                           BOTH("upsample_nearest2d", 2, "", S2, nearest2d),
+                           BOTH("upsample_nearest3d", 3, "", S3, nearest3d),
+                           BOTH("_upsample_nearest_exact1d", 1, "", S1, exact1d),
+                           BOTH("_upsample_nearest_exact2d", 2, "", S2, exact2d),
+                           BOTH("upsample_linear1d", 1, ALIGN, S1, linear1d),
+                           BOTH("upsample_bilinear2d", 2, ALIGN, S2, bilinear2d),
+                           BOTH("upsample_trilinear3d", 3, ALIGN, S3, trilinear3d),
+                           BOTH("upsample_bicubic2d", 2, ALIGN, S2, bicubic2d),
+                           BOTH("_upsample_bilinear2d_aa", 2, ALIGN, S2, bilinear2d_aa),
+                           BOTH("_upsample_bicubic2d_aa", 2, ALIGN, S2, bicubic2d_aa),
+                           {0}};
 
-void wf_ops_aten_resample(void) { wf_register(ops); }
+void wf_ops_aten_resample(void)
+{
+    wf_register(ops);
+}

@@ -1,13 +1,13 @@
-/* Recurrent layers. Each layer and direction is one matrix product of all time steps with the input weights, then the
- * sequential part in prim.rnn. Single cells are written out. Gate order and formulas: src/ops/evaluate_seq.c, which are
- * PyTorch's (ATen/native/RNN.cpp). */
+/* Recurrent layers. Each layer and direction is one matrix product of all time steps with the input weights,
+ * then the sequential part in prim.rnn. Single cells are written out. Gate order and formulas:
+ * src/ops/evaluate_seq.c, which are PyTorch's (ATen/native/RNN.cpp). */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
-#define E(g) ((g)->exprs)
+#define E(g)      ((g)->exprs)
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define T(i) wf_tensor(n, i)
+#define T(i)      wf_tensor(n, i)
 
 enum { LSTM, GRU, TANH, RELU };
 
@@ -24,7 +24,8 @@ static WfVal state(WfGraph *g, WfVal h, int k) /* h[layers * directions, B, H] a
 }
 
 /* x[T, B, I] through one layer and direction. */
-static WfVal one(WfGraph *g, const WfNode *n, const Stack *s, int k, WfVal x, WfVal h0, WfVal c0, WfVal *h, WfVal *c)
+static WfVal one(WfGraph *g, const WfNode *n, const Stack *s, int k, WfVal x, WfVal h0, WfVal c0, WfVal *h,
+                 WfVal *c)
 {
     const WfVal *p = s->params + k * s->each;
     WfVal proj = wf_linear(g, n, x, p[0], s->biases ? p[2] : 0), r[WF_MAX_RESULTS];
@@ -36,7 +37,8 @@ static WfVal one(WfGraph *g, const WfNode *n, const Stack *s, int k, WfVal x, Wf
     return r[0];
 }
 
-static void run(WfGraph *g, const WfNode *n, const Stack *s, WfVal x, bool batch_first, WfVal h0, WfVal c0, WfVal *out)
+static void run(WfGraph *g, const WfNode *n, const Stack *s, WfVal x, bool batch_first, WfVal h0, WfVal c0,
+                WfVal *out)
 {
     WfVal h[WF_MAX_RESULTS], c[WF_MAX_RESULTS];
     int total = s->layers * s->directions;
@@ -61,8 +63,13 @@ static void run(WfGraph *g, const WfNode *n, const Stack *s, WfVal x, bool batch
 /* input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first */
 static int layers(WfGraph *g, const WfNode *n, int mode, WfVal *out)
 {
-    Stack s = {.mode = mode, .biases = wf_bool(n, 3), .layers = (int)wf_lit(g, n, 4), .dropout = wf_float(g, n, 5),
-               .train = wf_bool(n, 6), .directions = wf_bool(n, 7) ? 2 : 1, .params = n->args[2].vals};
+    Stack s = {.mode = mode,
+               .biases = wf_bool(n, 3),
+               .layers = (int)wf_lit(g, n, 4),
+               .dropout = wf_float(g, n, 5),
+               .train = wf_bool(n, 6),
+               .directions = wf_bool(n, 7) ? 2 : 1,
+               .params = n->args[2].vals};
     s.each = s.biases ? 4 : 2;
     WfVal h0 = T(1), c0 = 0;
     if (mode == LSTM) {
@@ -82,10 +89,22 @@ static int layers(WfGraph *g, const WfNode *n, int mode, WfVal *out)
     return mode == LSTM ? 3 : 2;
 }
 
-static int lstm(DECOMPOSE) { return layers(g, n, LSTM, out); }
-static int gru(DECOMPOSE) { return layers(g, n, GRU, out); }
-static int rnn_tanh(DECOMPOSE) { return layers(g, n, TANH, out); }
-static int rnn_relu(DECOMPOSE) { return layers(g, n, RELU, out); }
+static int lstm(DECOMPOSE)
+{
+    return layers(g, n, LSTM, out);
+}
+static int gru(DECOMPOSE)
+{
+    return layers(g, n, GRU, out);
+}
+static int rnn_tanh(DECOMPOSE)
+{
+    return layers(g, n, TANH, out);
+}
+static int rnn_relu(DECOMPOSE)
+{
+    return layers(g, n, RELU, out);
+}
 
 /* ---- cells: input, hx, w_ih, w_hh, b_ih, b_hh ---- */
 
@@ -96,8 +115,14 @@ static WfVal gate(WfGraph *g, WfVal v, int k, int count)
     return wf_slice(g, v, dim, wf_emul(E(g), h, k), wf_emul(E(g), h, k + 1), 1);
 }
 
-static WfVal sigmoid(WfGraph *g, WfVal x) { return wf_unary(g, "prim.sigmoid", x); }
-static WfVal tanh_of(WfGraph *g, WfVal x) { return wf_unary(g, "prim.tanh", x); }
+static WfVal sigmoid(WfGraph *g, WfVal x)
+{
+    return wf_unary(g, "prim.sigmoid", x);
+}
+static WfVal tanh_of(WfGraph *g, WfVal x)
+{
+    return wf_unary(g, "prim.tanh", x);
+}
 
 static int lstm_cell(DECOMPOSE)
 {
@@ -139,20 +164,26 @@ static int rnn_relu_cell(DECOMPOSE)
     return 1;
 }
 
-#define NAME(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-#define REST ", Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "     \
-             "bool batch_first) -> "
+#define NAME(text, fn)                                                  \
+    {                                                                   \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+    }
+#define REST                                                                                              \
+    ", Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, " \
+    "bool batch_first) -> "
 #define CELL ", Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> "
 
-static const WfOp ops[] = {
-    NAME("lstm.input(Tensor input, Tensor[] hx" REST "(Tensor, Tensor, Tensor)", lstm),
-    NAME("gru.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", gru),
-    NAME("rnn_tanh.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", rnn_tanh),
-    NAME("rnn_relu.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", rnn_relu),
-    NAME("lstm_cell(Tensor input, Tensor[] hx" CELL "(Tensor, Tensor)", lstm_cell),
-    NAME("gru_cell(Tensor input, Tensor hx" CELL "Tensor", gru_cell),
-    NAME("rnn_tanh_cell(Tensor input, Tensor hx" CELL "Tensor", rnn_tanh_cell),
-    NAME("rnn_relu_cell(Tensor input, Tensor hx" CELL "Tensor", rnn_relu_cell),
-    {0}};
+static const WfOp ops[] = {NAME("lstm.input(Tensor input, Tensor[] hx" REST "(Tensor, Tensor, Tensor)", lstm),
+                           NAME("gru.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", gru),
+                           NAME("rnn_tanh.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", rnn_tanh),
+                           NAME("rnn_relu.input(Tensor input, Tensor hx" REST "(Tensor, Tensor)", rnn_relu),
+                           NAME("lstm_cell(Tensor input, Tensor[] hx" CELL "(Tensor, Tensor)", lstm_cell),
+                           NAME("gru_cell(Tensor input, Tensor hx" CELL "Tensor", gru_cell),
+                           NAME("rnn_tanh_cell(Tensor input, Tensor hx" CELL "Tensor", rnn_tanh_cell),
+                           NAME("rnn_relu_cell(Tensor input, Tensor hx" CELL "Tensor", rnn_relu_cell),
+                           {0}};
 
-void wf_ops_aten_rnn(void) { wf_register(ops); }
+void wf_ops_aten_rnn(void)
+{
+    wf_register(ops);
+}

@@ -1,11 +1,12 @@
-/* Softmax and its logarithm. Both are kept as nodes until the primitive level, because their gradients by results,
- * y (dy - sum y dy) and dy - exp(y) sum dy, are cheaper and more exact than those of the primitives. */
+/* Softmax and its logarithm. Both are kept as nodes until the primitive level, because their gradients by
+ * results, y (dy - sum y dy) and dy - exp(y) sum dy, are cheaper and more exact than those of the primitives.
+ */
 #include "ops/ops_private.h"
 
 #include <math.h>
 
 #define DECOMPOSE WfGraph *g, const WfNode *n, WfVal *out
-#define X wf_tensor(n, 0)
+#define X         wf_tensor(n, 0)
 
 static uint32_t mask(WfGraph *g, const WfNode *n)
 {
@@ -15,7 +16,10 @@ static uint32_t mask(WfGraph *g, const WfNode *n)
 }
 
 /* half_to_float: 16-bit input, f32 result (CUDA exports only) */
-static WfDtype result_dtype(WfGraph *g, const WfNode *n) { return wf_bool(n, 2) ? WF_F32 : wf_dtype_of(g, X); }
+static WfDtype result_dtype(WfGraph *g, const WfNode *n)
+{
+    return wf_bool(n, 2) ? WF_F32 : wf_dtype_of(g, X);
+}
 
 static void softmax_infer(WfGraph *g, const WfNode *n)
 {
@@ -23,7 +27,10 @@ static void softmax_infer(WfGraph *g, const WfNode *n)
     wf_set_result(g, n, 0, result_dtype(g, n), x->rank, x->shape);
 }
 
-static WfVal input(WfGraph *g, const WfNode *n) { return wf_wide(g, X); }
+static WfVal input(WfGraph *g, const WfNode *n)
+{
+    return wf_wide(g, X);
+}
 
 /* x minus its largest element along the dimension; the shift cancels, so no gradient goes through it. */
 static WfVal shifted(WfGraph *g, WfVal x, uint32_t m)
@@ -90,16 +97,28 @@ static int safe_softmax(DECOMPOSE)
 }
 
 static const WfOp ops[] = {
-    {.schema = "aten._softmax(Tensor self, int dim, bool half_to_float) -> Tensor", .family = WF_COMPOSITE,
-     .infer = softmax_infer, .decompose = softmax, .vjp = softmax_vjp},
-    {.schema = "aten._log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", .family = WF_COMPOSITE,
-     .infer = softmax_infer, .decompose = log_softmax, .vjp = log_softmax_vjp},
-    {.schema = "aten.softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", .family = WF_COMPOSITE,
+    {.schema = "aten._softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
+     .family = WF_COMPOSITE,
+     .infer = softmax_infer,
+     .decompose = softmax,
+     .vjp = softmax_vjp},
+    {.schema = "aten._log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
+     .family = WF_COMPOSITE,
+     .infer = softmax_infer,
+     .decompose = log_softmax,
+     .vjp = log_softmax_vjp},
+    {.schema = "aten.softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+     .family = WF_COMPOSITE,
      .decompose = softmax_int},
     {.schema = "aten.log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
-     .family = WF_COMPOSITE, .decompose = log_softmax_int},
-    {.schema = "aten._safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", .family = WF_COMPOSITE,
+     .family = WF_COMPOSITE,
+     .decompose = log_softmax_int},
+    {.schema = "aten._safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+     .family = WF_COMPOSITE,
      .decompose = safe_softmax},
     {0}};
 
-void wf_ops_aten_softmax(void) { wf_register(ops); }
+void wf_ops_aten_softmax(void)
+{
+    wf_register(ops);
+}

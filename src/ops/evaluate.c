@@ -1,14 +1,21 @@
-/* Slow evaluation, in double precision, of the primitives that are neither pointwise nor views nor plain reductions:
- * sources, gather, arg-reductions and all library calls. Straight from the definitions (loops over all indices), and on
- * purpose without any code in common with src/kernels: the two are compared with each other. */
+/* Slow evaluation, in double precision, of the primitives that are neither pointwise nor views nor plain
+ * reductions: sources, gather, arg-reductions and all library calls. Straight from the definitions (loops
+ * over all indices), and on purpose without any code in common with src/kernels: the two are compared with
+ * each other. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static double *val(WfOracle *o, WfVal v) { return v ? o->val[v] : NULL; }
-static int64_t dim(WfOracle *o, WfVal v, int d) { return wf_oracle_dim(o, wf_value(o->g, v)->shape[d]); }
+static double *val(WfOracle *o, WfVal v)
+{
+    return v ? o->val[v] : NULL;
+}
+static int64_t dim(WfOracle *o, WfVal v, int d)
+{
+    return wf_oracle_dim(o, wf_value(o->g, v)->shape[d]);
+}
 
 /* ---- sources ---- */
 
@@ -35,10 +42,13 @@ void wf_iota_eval(WfOracle *o, const WfNode *n)
         y[i] = (double)(i / inner % shape[d]);
 }
 
-void wf_size_eval(WfOracle *o, const WfNode *n) { *wf_oracle_new(o, n->out) = (double)wf_oracle_dim(o, wf_int(n, 0)); }
+void wf_size_eval(WfOracle *o, const WfNode *n)
+{
+    *wf_oracle_new(o, n->out) = (double)wf_oracle_dim(o, wf_int(n, 0));
+}
 
-/* Philox4x32-10 (Salmon et al., 2011): key (seed, seed's high word ^ stream's golden multiple), counter (element,
- * step); the top 24 bits of the first word. */
+/* Philox4x32-10 (Salmon et al., 2011): key (seed, seed's high word ^ stream's golden multiple), counter
+ * (element, step); the top 24 bits of the first word. */
 void wf_rand_eval(WfOracle *o, const WfNode *n)
 {
     int64_t count = wf_oracle_numel(o, n->out);
@@ -69,7 +79,8 @@ static void out_of_range(WfOracle *o, const WfNode *n, double at, int64_t size)
 void wf_gather_eval(WfOracle *o, const WfNode *n)
 {
     WfVal x = wf_tensor(n, 0), index = wf_tensor(n, 2);
-    int64_t sx[WF_MAX_RANK], si[WF_MAX_RANK], count = (wf_oracle_shape(o, x, sx), wf_oracle_shape(o, index, si));
+    int64_t sx[WF_MAX_RANK], si[WF_MAX_RANK],
+        count = (wf_oracle_shape(o, x, sx), wf_oracle_shape(o, index, si));
     int d = (int)n->args[1].i, rank = wf_value(o->g, x)->rank;
     double *y = wf_oracle_new(o, n->out);
     for (int64_t i = 0; i < count; i++) {
@@ -90,8 +101,12 @@ void wf_gather_eval(WfOracle *o, const WfNode *n)
 
 static double combine(const char *mode, double a, double b)
 {
-    return !strcmp(mode, "set") ? b : !strcmp(mode, "add") ? a + b : !strcmp(mode, "mul") ? a * b
-         : isnan(a) || isnan(b) ? NAN : !strcmp(mode, "max") ? (a > b ? a : b) : (a < b ? a : b);
+    return !strcmp(mode, "set")   ? b
+           : !strcmp(mode, "add") ? a + b
+           : !strcmp(mode, "mul") ? a * b
+           : isnan(a) || isnan(b) ? NAN
+           : !strcmp(mode, "max") ? (a > b ? a : b)
+                                  : (a < b ? a : b);
 }
 
 /* Both scatters: index[outer, R, inner], or index[R]. */
@@ -145,8 +160,14 @@ static void arg_eval(WfOracle *o, const WfNode *n, int sign)
     }
 }
 
-void wf_argmax_eval(WfOracle *o, const WfNode *n) { arg_eval(o, n, 1); }
-void wf_argmin_eval(WfOracle *o, const WfNode *n) { arg_eval(o, n, -1); }
+void wf_argmax_eval(WfOracle *o, const WfNode *n)
+{
+    arg_eval(o, n, 1);
+}
+void wf_argmin_eval(WfOracle *o, const WfNode *n)
+{
+    arg_eval(o, n, -1);
+}
 
 /* ---- running sums, sorting ---- */
 
@@ -170,8 +191,14 @@ static void running_eval(WfOracle *o, const WfNode *n, bool product)
         }
 }
 
-void wf_cumsum_eval(WfOracle *o, const WfNode *n) { running_eval(o, n, false); }
-void wf_cumprod_eval(WfOracle *o, const WfNode *n) { running_eval(o, n, true); }
+void wf_cumsum_eval(WfOracle *o, const WfNode *n)
+{
+    running_eval(o, n, false);
+}
+void wf_cumprod_eval(WfOracle *o, const WfNode *n)
+{
+    running_eval(o, n, true);
+}
 
 static bool goes_before(double a, double b, bool descending) /* strictly; NaN is the largest */
 {
@@ -207,7 +234,8 @@ void wf_matmul_eval(WfOracle *o, const WfNode *n)
 {
     WfVal a = wf_tensor(n, 0), b = wf_tensor(n, 1);
     int r = wf_value(o->g, a)->rank;
-    int64_t m = dim(o, a, r - 2), k = dim(o, a, r - 1), w = dim(o, b, r - 1), count = wf_oracle_numel(o, n->out);
+    int64_t m = dim(o, a, r - 2), k = dim(o, a, r - 1), w = dim(o, b, r - 1),
+            count = wf_oracle_numel(o, n->out);
     double *y = wf_oracle_new(o, n->out);
     for (int64_t i = 0; i < count; i++) {
         int64_t batch = i / (m * w), row = i / w % m, col = i % w;
@@ -248,8 +276,10 @@ static void conv_walk(const Conv *c, double *x, double *w, double *y, int target
                         }
                         if (!inside)
                             continue;
-                        double *px = &x[(((b * c->c + f / fg * cg + ch) * c->in[0] + at[0]) * c->in[1] + at[1]) *
-                                        c->in[2] + at[2]];
+                        double *px =
+                            &x[(((b * c->c + f / fg * cg + ch) * c->in[0] + at[0]) * c->in[1] + at[1]) *
+                                   c->in[2] +
+                               at[2]];
                         double *pw = &w[(f * cg + ch) * ks + q], *py = &y[(b * c->f + f) * outs + p];
                         if (target == 0)
                             *py += *px * *pw;
@@ -277,7 +307,10 @@ static void conv_run(WfOracle *o, const WfNode *n, WfVal x, WfVal w, WfVal y, in
     conv_walk(&c, val(o, x), val(o, w), val(o, y), target);
 }
 
-void wf_conv_eval(WfOracle *o, const WfNode *n) { conv_run(o, n, wf_tensor(n, 0), wf_tensor(n, 1), n->out, 2, 0); }
+void wf_conv_eval(WfOracle *o, const WfNode *n)
+{
+    conv_run(o, n, wf_tensor(n, 0), wf_tensor(n, 1), n->out, 2, 0);
+}
 void wf_conv_bwd_data_eval(WfOracle *o, const WfNode *n)
 {
     conv_run(o, n, n->out, wf_tensor(n, 1), wf_tensor(n, 0), 3, 1);

@@ -1,15 +1,23 @@
-/* Slow evaluation in double precision of attention and of recurrent layers, forward and backward; see evaluate.c. The
- * formulas are those in the headers of src/kernels/attention.c and rnn.c, which are PyTorch's. */
+/* Slow evaluation in double precision of attention and of recurrent layers, forward and backward; see
+ * evaluate.c. The formulas are those in the headers of src/kernels/attention.c and rnn.c, which are
+ * PyTorch's. */
 #include "ops/ops_private.h"
 
 #include <math.h>
 #include <string.h>
 
-static double *val(WfOracle *o, WfVal v) { return v ? o->val[v] : NULL; }
+static double *val(WfOracle *o, WfVal v)
+{
+    return v ? o->val[v] : NULL;
+}
 
 /* ---- attention ---- */
 
-typedef struct { int64_t b, h, hk, t, s, d, dv, mask[4]; bool causal; double scale, *q, *k, *v, *m; } Att;
+typedef struct {
+    int64_t b, h, hk, t, s, d, dv, mask[4];
+    bool causal;
+    double scale, *q, *k, *v, *m;
+} Att;
 
 static Att att_of(WfOracle *o, const WfNode *n, int mask, int rest)
 {
@@ -41,7 +49,8 @@ static double score(const Att *a, int64_t b, int64_t h, int64_t t, int64_t s)
         x += q[i] * k[i];
     x *= a->scale;
     if (a->m) {
-        const int64_t *m = a->mask, at[4] = {m[0] > 1 ? b : 0, m[1] > 1 ? h : 0, m[2] > 1 ? t : 0, m[3] > 1 ? s : 0};
+        const int64_t *m = a->mask,
+                      at[4] = {m[0] > 1 ? b : 0, m[1] > 1 ? h : 0, m[2] > 1 ? t : 0, m[3] > 1 ? s : 0};
         x += a->m[((at[0] * m[1] + at[1]) * m[2] + at[2]) * m[3] + at[3]];
     }
     return x;
@@ -72,7 +81,8 @@ void wf_attention_bwd_eval(WfOracle *o, const WfNode *n)
 {
     Att a = att_of(o, n, 6, 7);
     double *y = val(o, wf_tensor(n, 3)), *dy = val(o, wf_tensor(n, 4)), *lse = val(o, wf_tensor(n, 5));
-    double *dq = wf_oracle_new(o, n->out), *dk = wf_oracle_new(o, n->out + 1), *dv = wf_oracle_new(o, n->out + 2);
+    double *dq = wf_oracle_new(o, n->out), *dk = wf_oracle_new(o, n->out + 1),
+           *dv = wf_oracle_new(o, n->out + 2);
     for (int64_t i = 0; i < a.b * a.h * a.t; i++) {
         int64_t b = i / (a.h * a.t), h = i / a.t % a.h, t = i % a.t, hk = h / (a.h / a.hk);
         double delta = 0;
@@ -97,13 +107,17 @@ void wf_attention_bwd_eval(WfOracle *o, const WfNode *n)
 
 enum { LSTM, GRU, TANH, RELU };
 static const int n_gates[] = {4, 3, 1, 1}, n_saved[] = {5, 4, 0, 0};
-static double logistic(double x) { return 1 / (1 + exp(-x)); }
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
 
 /* One unit's step: x and p are its pre-activations of the input and the hidden side, by gate. */
 static double unit(int mode, const double *x, const double *p, double h, double *c, double *save)
 {
     if (mode == LSTM) {
-        double i = logistic(x[0] + p[0]), f = logistic(x[1] + p[1]), g = tanh(x[2] + p[2]), u = logistic(x[3] + p[3]);
+        double i = logistic(x[0] + p[0]), f = logistic(x[1] + p[1]), g = tanh(x[2] + p[2]),
+               u = logistic(x[3] + p[3]);
         *c = f * *c + i * g;
         memcpy(save, (double[]){i, f, g, u, *c}, 5 * sizeof *save);
         return u * tanh(*c);
@@ -124,7 +138,8 @@ void wf_rnn_eval(WfOracle *o, const WfNode *n)
     int64_t t_n = sh[0], b_n = sh[1], h_n = sh[2];
     double *x = val(o, wf_tensor(n, 0)), *w = val(o, wf_tensor(n, 1)), *bias = val(o, wf_tensor(n, 2));
     double *h0 = val(o, wf_tensor(n, 3)), *c0 = val(o, wf_tensor(n, 4));
-    double *y = wf_oracle_new(o, n->out), *h = wf_oracle_new(o, n->out + 1), *c = wf_oracle_new(o, n->out + 2);
+    double *y = wf_oracle_new(o, n->out), *h = wf_oracle_new(o, n->out + 1),
+           *c = wf_oracle_new(o, n->out + 2);
     double *saved = wf_oracle_new(o, n->out + 3);
     memcpy(h, h0, (size_t)(b_n * h_n) * sizeof *h);
     if (c0)
@@ -150,8 +165,8 @@ void wf_rnn_eval(WfOracle *o, const WfNode *n)
 }
 
 /* One unit's step back: gradients of the pre-activations on both sides; *dh becomes the direct part. */
-static void unit_back(int mode, const double *s, double y, double before, double c_before, double *dh, double *dc,
-                      double *dx, double *dp)
+static void unit_back(int mode, const double *s, double y, double before, double c_before, double *dh,
+                      double *dc, double *dx, double *dp)
 {
     if (mode == LSTM) {
         double t = tanh(s[4]), d = *dc + *dh * s[3] * (1 - t * t);
@@ -200,7 +215,8 @@ void wf_rnn_bwd_eval(WfOracle *o, const WfNode *n)
             double s[5] = {0}, gx[4] = {0}, gp[4] = {0};
             for (int q = 0; q < blocks; q++)
                 s[q] = saved[((t * b_n + b) * blocks + q) * h_n + j];
-            double c_before = mode == LSTM ? (k ? saved[((prev * b_n + b) * blocks + 4) * h_n + j] : c0[i]) : 0;
+            double c_before =
+                mode == LSTM ? (k ? saved[((prev * b_n + b) * blocks + 4) * h_n + j] : c0[i]) : 0;
             dh[i] += dy ? dy[at] : 0;
             unit_back(mode, s, y[at], k ? y[was] : h0[i], c_before, &dh[i], &dc[i], gx, gp);
             for (int q = 0; q < gates; q++) {
