@@ -75,9 +75,9 @@ int wf_rnn_saved(int mode); /* S: 5, 4, 0, 0 (an operand of S = 0 is absent) */
  * which layout. True with a text that starts with "slow:" means: allowed, but the library has only a
  * reference implementation for it. The other calls want a description that was accepted. */
 bool wf_lib_accepts(const WfLibDesc *desc, char *why, size_t size);
-size_t wf_lib_workspace(
-    const WfLibDesc *desc); /* bytes shared by all tiles of a call, 64-byte aligned; need not be kept */
-size_t wf_lib_scratch(const WfLibDesc *desc); /* bytes per thread, 64-byte aligned */
+/* Bytes, 64-byte aligned: shared by all tiles of a call (need not be kept between calls); per thread. */
+size_t wf_lib_workspace(const WfLibDesc *desc);
+size_t wf_lib_scratch(const WfLibDesc *desc);
 
 typedef struct WfLib WfLib;
 struct WfLib {
