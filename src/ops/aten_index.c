@@ -278,7 +278,12 @@ DECOMPOSE(index_fill_op)
 }
 DECOMPOSE(masked_scatter_op) /* the k-th true place takes source[k]: k by a running count */
 {
-    WfVal x = wf_tensor(n, 0), m = wf_expand_like(g, wf_tensor(n, 1), x), s = wf_tensor(n, 2);
+    WfVal x = wf_tensor(n, 0), m = wf_tensor(n, 1), s = wf_tensor(n, 2);
+    WfDim both[WF_MAX_RANK];
+    int r;
+    wf_broadcast_shape(g, n, wf_rank_of(g, x), wf_value(g, x)->shape, wf_rank_of(g, m), wf_value(g, m)->shape, &r, both);
+    x = wf_expand(g, x, r, both);
+    m = wf_expand(g, m, r, both);
     WfDim count = wf_numel(g, x), sn = wf_numel(g, s);
     const WfValue *v = wf_value(g, x);
     int rank = v->rank;

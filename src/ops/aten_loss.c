@@ -24,11 +24,11 @@ static void both(WfGraph *g, const WfNode *n, WfVal *a, WfVal *b)
     *b = wf_expand(g, wf_cast(g, T(1), t), r, shape);
 }
 
-/* max(x, 0), whose gradient at 0 is passed on (clamp_min) */
+/* max(x, 0), without gradient at 0 (clamp_min) */
 static WfVal clamp0(WfGraph *g, WfVal x)
 {
     WfVal zero = wf_like(g, x, 0);
-    return wf_where(g, wf_binary(g, "prim.lt", x, zero), zero, x);
+    return wf_where(g, wf_binary(g, "prim.le", x, zero), zero, x);
 }
 
 static WfVal square(WfGraph *g, WfVal x)

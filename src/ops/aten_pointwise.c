@@ -292,14 +292,14 @@ static WfVal clamp_to(WfGraph *g, const WfNode *n, int lo, int hi)
         args[k++] = hi;
     WfDtype t = wf_promote(g, n, args, k);
     WfVal x = wf_operand(g, n, 0, t);
-    /* the gradient passes where lo <= x <= hi, so selection and not max(x, lo), which halves it at ties */
-    if (lo >= 0 && wf_has(n, lo)) {
-        WfVal b = wf_operand(g, n, lo, t);
-        x = wf_where(g, wf_binary(g, "prim.lt", x, b), b, x);
-    }
-    if (hi >= 0 && wf_has(n, hi)) {
-        WfVal b = wf_operand(g, n, hi, t);
-        x = wf_where(g, wf_binary(g, "prim.gt", x, b), b, x);
+    /* between numbers the gradient passes where lo < x < hi; a tie with a tensor shares it (PyTorch 2.15) */
+    for (int i = 1; i < k; i++) {
+        WfVal b = wf_operand(g, n, args[i], t);
+        bool low = args[i] == lo;
+        if (wf_tensor(n, args[i]))
+            x = wf_binary(g, low ? "prim.max" : "prim.min", x, b);
+        else
+            x = wf_where(g, wf_binary(g, low ? "prim.le" : "prim.ge", x, b), b, x);
     }
     return x;
 }
