@@ -24,7 +24,12 @@ int wf_rank_of(WfGraph *g, WfVal v) { return wf_value(g, v)->rank; }
 WfDim wf_size_of(WfGraph *g, WfVal v, int dim)
 {
     const WfValue *x = wf_value(g, v);
-    return x->shape[dim < 0 ? dim + x->rank : dim];
+    int d = dim < 0 ? dim + x->rank : dim;
+    if (d >= 0 && d < x->rank)
+        return x->shape[d];
+    if (g->expanding)
+        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "an operand %s has too few dimensions", wf_shape_text(g, v));
+    wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s has no dimension %d", wf_shape_text(g, v), dim);
 }
 
 /* ---- pointwise ---- */
@@ -46,6 +51,9 @@ WfVal wf_unary(WfGraph *g, const char *prim, WfVal a) { return wf_emit(g, prim, 
 WfVal wf_binary(WfGraph *g, const char *prim, WfVal a, WfVal b)
 {
     broadcast(g, &a, &b);
+    if (wf_dtype_of(g, a) != wf_dtype_of(g, b) && g->expanding)
+        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "operands are %s and %s", wf_shape_text(g, a),
+                     wf_shape_text(g, b));
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b))
         wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s: operands are %s and %s", prim, wf_shape_text(g, a),
                 wf_shape_text(g, b));
@@ -93,7 +101,8 @@ WfVal wf_dim_scalar(WfGraph *g, WfDtype t, WfDim d) { return wf_emit(g, "prim.si
 WfVal wf_iota(WfGraph *g, WfDtype t, int rank, const WfDim *shape, int dim)
 {
     WfDim copy[WF_MAX_RANK];
-    memcpy(copy, shape, (size_t)rank * sizeof *shape);
+    if (rank) /* shape may be NULL */
+        memcpy(copy, shape, (size_t)rank * sizeof *shape);
     return wf_emit(g, "prim.iota", "Idt", copy, rank, dim, t);
 }
 
@@ -111,14 +120,16 @@ bool wf_constant(WfGraph *g, WfVal v, double *out)
 WfVal wf_reshape(WfGraph *g, WfVal a, int rank, const WfDim *shape)
 {
     WfDim copy[WF_MAX_RANK];
-    memcpy(copy, shape, (size_t)rank * sizeof *shape);
+    if (rank) /* shape may be NULL */
+        memcpy(copy, shape, (size_t)rank * sizeof *shape);
     return wf_emit(g, "prim.reshape", "vI", a, copy, rank);
 }
 
 WfVal wf_expand(WfGraph *g, WfVal a, int rank, const WfDim *shape)
 {
     WfDim copy[WF_MAX_RANK];
-    memcpy(copy, shape, (size_t)rank * sizeof *shape);
+    if (rank) /* shape may be NULL */
+        memcpy(copy, shape, (size_t)rank * sizeof *shape);
     return wf_emit(g, "prim.expand", "vI", a, copy, rank);
 }
 
