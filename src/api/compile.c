@@ -7,7 +7,7 @@
 #include "ops/ops.h"
 #include "pipeline.h"
 
-#include <math.h>
+#include <dlfcn.h>
 #include <string.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -57,7 +57,12 @@ static void key_of(weft_program *p, char hex[65])
     wf_options_key(&p->options, &o);
     add_text(h, o.at);
     add_text(h, weft_version());
-    add_text(h, __DATE__ __TIME__);
+    Dl_info self; /* this build: the file that holds this code */
+    if ((dladdr((void *)(uintptr_t)weft_version, &self) && self.dli_fname && !stat(self.dli_fname, &st)) ||
+        !stat("/proc/self/exe", &st)) {
+        wf_sha_add(h, &st.st_size, sizeof st.st_size);
+        wf_sha_add(h, &st.st_mtim, sizeof st.st_mtim);
+    }
     add_text(h, cc);
     if (strchr(cc, '/') ? !stat(cc, &st) : !stat(wf_arena_printf(p->arena, "/usr/bin/%s", cc), &st)) {
         wf_sha_add(h, &st.st_size, sizeof st.st_size);

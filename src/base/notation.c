@@ -122,12 +122,12 @@ void wf_eprint_c(WfExprs *e, WfDim d, WfStr *out, WfSymName name, void *user)
 }
 
 const char wf_expr_c_prelude[] =
-    "static inline long wf_floordiv(long a, long b)\n"
+    "static inline __attribute__((always_inline)) long wf_floordiv(long a, long b)\n"
     "{ long q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }\n"
-    "static inline long wf_mod(long a, long b)\n"
+    "static inline __attribute__((always_inline)) long wf_mod(long a, long b)\n"
     "{ long r = a % b; return r && (r < 0) != (b < 0) ? r + b : r; }\n"
-    "static inline long wf_min(long a, long b) { return a < b ? a : b; }\n"
-    "static inline long wf_max(long a, long b) { return a > b ? a : b; }\n";
+    "static inline __attribute__((always_inline)) long wf_min(long a, long b) { return a < b ? a : b; }\n"
+    "static inline __attribute__((always_inline)) long wf_max(long a, long b) { return a > b ? a : b; }\n";
 
 /* ---- parsing ---- */
 

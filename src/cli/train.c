@@ -39,5 +39,6 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
             (double)wf_session_state_bytes(s->run) / 1048576.0);
     if (o->out)
         fprintf(stderr, "weights: %s/final.safetensors\n", o->out);
+    weft_program_free(p);
     return 0;
 }

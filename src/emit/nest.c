@@ -695,10 +695,18 @@ static WfDim size_weight(Em *m, WfDim coef)
 /* Orders loops from slow to fast by the address of the access that uses most loops. */
 static void order_loops(Em *m, WfDim reference)
 {
+    WfDim stores = 0;
+    int most = 0;
+    for (int k = 0; k < m->n_out; k++) { /* kept loops follow the result that walks most of them */
+        int used = 0;
+        for (int i = 0; i < m->n_loops; i++)
+            used += !m->loop[i].reduced && wf_edepends(m->e, m->out[k].addr, m->loop[i].var);
+        if (used > most)
+            most = used, stores = m->out[k].addr;
+    }
     for (int i = 0; i < m->n_loops; i++) {
-        WfDim c, r;
-        m->loop[i].weight = wf_elinear(m->e, reference, m->loop[i].var, &c, &r) ? size_weight(m, c)
-                          : (WfDim)(m->n_loops - i);
+        WfDim c, r, by = !m->loop[i].reduced && most ? stores : reference;
+        m->loop[i].weight = wf_elinear(m->e, by, m->loop[i].var, &c, &r) ? size_weight(m, c) : (WfDim)(m->n_loops - i);
     }
     for (int i = 1; i < m->n_loops; i++) /* stable insertion: kept loops first, then by weight */
         for (int k = i; k > 0; k--) {
@@ -825,12 +833,37 @@ static WfDim reduce_position(Em *m, const WfNode *n, const WfDim *ix) /* index a
     return flat;
 }
 
-static void accumulate(Em *m, Acc *acc, const Guards *none)
+/* Where a reduction's operand is nothing but padding with the neutral element, the iteration is skipped: guards that do
+ * not vary by lane become `continue` in the loop that decides them. Only for a pass with one accumulator. */
+static void skip_padding(Em *m, const WfNode *n, WfVal x, const WfDim *index)
+{
+    WfDim ix[WF_MAX_RANK];
+    memcpy(ix, index, sizeof ix);
+    for (const WfNode *v = wf_producer(m->g, x); v && v->op->family == WF_VIEW && wf_operand_count(v) == 1;
+         v = wf_producer(m->g, wf_tensor(v, 0))) {
+        WfIndex w = {0};
+        memcpy(w.at, ix, sizeof ix);
+        v->op->index(m->g, v, &w);
+        if (w.n_guards && w.fill != n->op->init)
+            return;
+        for (int j = 0; j < w.n_guards; j++) {
+            Guards g = {.n = 1, .at = {{merged(m, w.guard[j].value), w.guard[j].lo, w.guard[j].hi}}};
+            int depth = guards_depth(m, &g);
+            if (!provable(m, &g.at[0]) && !on_vector(m, g.at[0].value) && depth >= 2 && depth < m->deepest + m->column)
+                wf_str_printf(at(m, depth), "if (!(%s)) continue;\n", condition(m, &g, 2, NULL));
+        }
+        memcpy(ix, w.at, sizeof ix);
+    }
+}
+
+static void accumulate(Em *m, Acc *acc, bool only, const Guards *none)
 {
     const WfNode *n = acc->n;
     WfVal x = wf_tensor(n, 0);
     WfDim ix[WF_MAX_RANK] = {0};
     candidate(m, wf_value(m->g, x)->rank, wf_value(m->g, x)->shape, false, ix);
+    if (only && !is_arg(n) && !m->tail)
+        skip_padding(m, n, x, ix);
     Val v = eval(m, x, ix, none);
     WfStr *s = at(m, m->deepest);
     bool row_tail = m->tail && !m->column;
@@ -893,7 +926,7 @@ static void open_loop(Em *m, WfStr *s, int i)
                   text(m, m->loop[i].size), m->loop[i].name);
 }
 
-static void vector_body(Em *m, Acc *acc, int n_acc, WfStr *into)
+static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
 {
     Guards none = {.n = 0};
     int64_t size = 0;
@@ -909,7 +942,7 @@ static void vector_body(Em *m, Acc *acc, int n_acc, WfStr *into)
         reset_cache(m, m->deepest);
         m->scope[m->deepest] = &bodies[t];
         for (int i = 0; i < n_acc; i++)
-            accumulate(m, &acc[i], &none);
+            accumulate(m, &acc[i], n_acc == 1 && !any, &none);
         for (int k = 0; k < m->n_out; k++)
             if (m->out[k].full && m->out[k].stage == m->pass)
                 store(m, &m->out[k], k, &none);
@@ -986,12 +1019,12 @@ static void one_pass(Em *m)
     if (m->column) {
         Guards none = {.n = 0};
         for (int i = 0; i < n_acc; i++)
-            accumulate(m, &acc[i], &none);
+            accumulate(m, &acc[i], n_acc == 1 && !any, &none);
         for (int k = 0; k < m->n_out; k++)
             if (m->out[k].full && m->out[k].stage == m->pass)
                 store(m, &m->out[k], k, &none);
     } else {
-        vector_body(m, acc, n_acc, &inner);
+        vector_body(m, acc, n_acc, any, &inner);
     }
     WfStr whole = inner;
     for (int i = n - 1; i >= 0; i--) {

@@ -54,10 +54,12 @@ static const Snippet by_class[] = {
     {"hamin_", FN "@E hamin_@C(v@C x) { @E r = x[0]; for (int l = 1; l < 16; l++) if (!(r != r) && !(x[l] >= r)) r = "
                "x[l]; return r; }\n"},
     /* Best value and its position by lane; the first NaN, else the first extremum, wins. */
-    {"argmax_", FN "void argmax_@C(v@C *r, vl *p, v@C x, vl at, int m) { for (int l = 0; l < m; l++) if ((*p)[l] < 0 || "
-                "(!((*r)[l] != (*r)[l]) && !(x[l] <= (*r)[l]))) (*r)[l] = x[l], (*p)[l] = at[l]; }\n"},
-    {"argmin_", FN "void argmin_@C(v@C *r, vl *p, v@C x, vl at, int m) { for (int l = 0; l < m; l++) if ((*p)[l] < 0 || "
-                "(!((*r)[l] != (*r)[l]) && !(x[l] >= (*r)[l]))) (*r)[l] = x[l], (*p)[l] = at[l]; }\n"},
+    {"argmax_", FN "void argmax_@C(v@C *r, vl *p, v@C x, vl at, int m) { vi k = @N((x > *r) | ((x != x) & (*r == *r))); k "
+                "= (k | __builtin_convertvector(*p < 0, vi)) & (iota_i() < m); *r = sel_@C(k, x, *r); *p = sel_l(k, at, *p); "
+                "}\n"},
+    {"argmin_", FN "void argmin_@C(v@C *r, vl *p, v@C x, vl at, int m) { vi k = @N((x < *r) | ((x != x) & (*r == *r))); k "
+                "= (k | __builtin_convertvector(*p < 0, vi)) & (iota_i() < m); *r = sel_@C(k, x, *r); *p = sel_l(k, at, *p); "
+                "}\n"},
     {"hargmax_", FN "long hargmax_@C(v@C r, vl p) { int b = 0; for (int l = 1; l < 16; l++) { if (p[l] < 0) continue; int "
                  "nb = r[b] != r[b], nl = r[l] != r[l]; if (nl != nb ? nl : nl || r[l] == r[b] ? p[l] < p[b] : r[l] > "
                  "r[b]) b = l; } return p[b]; }\n"},
@@ -145,9 +147,9 @@ static const Snippet convert[] = {
     {"round_f16", FN "vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }\n"},
 };
 
-static const struct { char cls; const char *elem, *mask, *widen; } classes[] = {
-    {'f', "float", "vi", ""}, {'d', "double", "vl", "mask_wide"}, {'i', "int", "vi", ""},
-    {'l', "long", "vl", "mask_wide"}};
+static const struct { char cls; const char *elem, *mask, *widen, *narrow; } classes[] = {
+    {'f', "float", "vi", "", ""}, {'d', "double", "vl", "mask_wide", "mask_d"}, {'i', "int", "vi", "", ""},
+    {'l', "long", "vl", "mask_wide", "mask_l"}};
 
 static bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
@@ -172,6 +174,7 @@ static char *fill(WfArena *a, const char *t, int dtype, int cls)
         case 'E': wf_str_puts(&s, classes[cls].elem); break;
         case 'M': wf_str_puts(&s, classes[cls].mask); break;
         case 'K': wf_str_puts(&s, classes[cls].widen); break;
+        case 'N': wf_str_puts(&s, classes[cls].narrow); break;
         default: break;
         }
         if (s.n >= 2 && s.at[s.n - 2] == '@') { /* "(v@)": a plain cast to the class's or dtype's type */

@@ -28,7 +28,7 @@ typedef struct {
     Member at[MAX_MEMBERS];
     int n, loads;
     uint64_t *ancestors;
-    int last;                    /* topological position of the newest member's node */
+    WfMap *reads;                /* (value, index) of every stored value that members read */
     bool done;
 } Group;
 
@@ -138,6 +138,11 @@ static void decide_stores(Fuse *f)
             }
         }
         f->cost[n->out] = cost > 100000 ? 100000 : cost;
+        /* a reduction's result that is only wanted narrower is stored narrow */
+        const WfNode *from = n->op->family == WF_POINTWISE && k == 1 ? node_of(f, in[0]) : NULL;
+        if (from && from->op->family == WF_REDUCE && f->uses[in[0]] == 1 &&
+            wf_dtype_size(wf_dtype_of(f->g, n->out)) < wf_dtype_size(wf_dtype_of(f->g, in[0])))
+            f->stored[n->out] = true;
         bool computes = n->op->family == WF_POINTWISE || n->op->family == WF_GATHER;
         if (computes && (cost > MAX_COST || (f->uses[n->out] > 1 && cost * (f->uses[n->out] - 1) > REPEAT_COST)))
             f->stored[n->out] = true;
@@ -171,6 +176,7 @@ static Group *new_group(Fuse *f, bool library)
 {
     Group *p = WF_NEW(f->g->arena, Group);
     p->library = library;
+    p->reads = wf_map_new(f->g->arena);
     p->ancestors = WF_NEWN(f->g->arena, uint64_t, (size_t)f->words);
     if (f->n_groups == f->cap_groups)
         f->groups = wf_vec_grow(f->g->arena, f->groups, &f->cap_groups, sizeof *f->groups);
@@ -200,7 +206,9 @@ typedef struct {
     Fuse *f;
     int group;                   /* the group it wants to join; -1: none */
     bool fits;
-    bool touches;                /* reads a member of the group, or a value a member reads */
+    bool touches;                /* reads a member of the group */
+    bool shares;                 /* reads a stored value at an index at which a member reads it */
+    bool record;                 /* write down what is read, in the group's map */
     int loads;
     int leaves[512], n_leaves;   /* groups that it reads from */
 } Probe;
@@ -211,6 +219,18 @@ static bool probe_leaf(WfWalk *w, WfVal v, const WfDim *ix, bool guarded)
     Fuse *f = p->f;
     int h = f->group_of[v];
     p->loads++;
+    if (p->group >= 0 && !guarded) {
+        struct { WfVal v; WfDim ix[WF_MAX_RANK]; } key;
+        memset(&key, 0, sizeof key);
+        key.v = v;
+        memcpy(key.ix, ix, (size_t)wf_rank_of(f->g, v) * sizeof *ix);
+        if (p->record)
+            wf_map_put_bytes(f->groups[p->group]->reads, &key, sizeof key, 1);
+        else if (wf_rank_of(f->g, v))
+            p->shares |= wf_map_get_bytes(f->groups[p->group]->reads, &key, sizeof key, NULL);
+    }
+    if (p->record)
+        return true;
     if (h >= 0 && h == p->group) {
         const Group *grp = f->groups[h];
         int rank = wf_value(f->g, v)->rank;
@@ -348,8 +368,11 @@ static bool no_cycle(Fuse *f, const Probe *p, int id)
     return true;
 }
 
-static void join(Fuse *f, int id, WfVal v, const WfDim *ix, bool row, const Probe *p)
+/* v joins: computed at `at` (a reduction: its operand), canonical at ix. */
+static void join(Fuse *f, int id, WfVal v, const WfDim *at, const WfDim *ix, bool row, const Probe *p)
 {
+    Probe record = {.group = id, .record = true};
+    probe(f, &record, v, at);
     Group *grp = f->groups[id];
     Member *m = &grp->at[grp->n++];
     m->v = v;
@@ -377,7 +400,7 @@ static bool try_reduce(Fuse *f, int id, WfVal v, bool column)
     if (grp->reduced && loops != grp->reduced)
         return false;
     Probe p = {.group = id};
-    if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || (!p.touches && !column))
+    if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || (!p.touches && !p.shares && !column))
         return false;
     if (!grp->reduced)
         set_reduced(grp, loops);
@@ -386,7 +409,7 @@ static bool try_reduce(Fuse *f, int id, WfVal v, bool column)
     for (int d = 0; d < x->rank; d++)
         if (!(m >> d & 1))
             kept[r++] = ix[d];
-    join(f, id, v, kept, true, &p);
+    join(f, id, v, ix, kept, true, &p);
     return true;
 }
 
@@ -405,7 +428,7 @@ static bool try_pointwise(Fuse *f, int id, WfVal v)
         Probe p = {.group = id};
         if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || !p.touches)
             continue;
-        join(f, id, v, ix, row, &p);
+        join(f, id, v, ix, ix, row, &p);
         return true;
     }
     return false;
@@ -437,7 +460,7 @@ static void place(Fuse *f, WfVal v)
         grp->column = column;
         memcpy(ix, grp->row_ix, sizeof ix);
     }
-    join(f, id, v, ix, reduce, &p);
+    join(f, id, v, grp->var, ix, reduce, &p);
 }
 
 static bool library_leaf(WfWalk *w, WfVal v, const WfDim *ix, bool guarded)

@@ -460,9 +460,26 @@ static void fold_infer(WfGraph *g, const WfNode *n)
     wf_set_result(g, n, 0, y->dtype, y->rank - 1, shape);
 }
 
+/* The sum of an unwindow over its last dimension: what another fold came to. */
+static WfVal folded(WfGraph *g, WfVal y)
+{
+    const WfNode *p = wf_producer(g, y), *u = p ? wf_producer(g, wf_tensor(p, 0)) : NULL;
+    int rank = u ? wf_rank_of(g, u->out) : 0;
+    return p && !strcmp(p->schema->name, "prim.sum") && p->args[1].n == 1 && p->args[1].ints[0] == rank - 1 && u &&
+                   !strcmp(u->schema->name, "prim.unwindow") && rank < WF_MAX_RANK
+               ? u->out : 0;
+}
+
 static int fold_decompose(WfGraph *g, const WfNode *n, WfVal *out)
 {
     int last = wf_rank_of(g, wf_tensor(n, 0)) - 1;
+    WfVal inner = folded(g, wf_tensor(n, 0));
+    if (inner) { /* two dimensions are summed in one reduction: [.., k, k'] becomes [.., k', k] */
+        WfVal t = wf_transpose(g, inner, last, last + 1);
+        t = wf_emit(g, "prim.unwindow", "viiii", t, wf_int(n, 1), wf_int(n, 2), wf_int(n, 3), wf_int(n, 4));
+        out[0] = wf_sum(g, t, 3u << last, false);
+        return 1;
+    }
     WfVal u = wf_emit(g, "prim.unwindow", "viiii", wf_tensor(n, 0), wf_int(n, 1), wf_int(n, 2), wf_int(n, 3),
                       wf_int(n, 4));
     out[0] = wf_sum(g, u, 1u << last, false);

@@ -146,6 +146,8 @@ static void forget(void *p)
 {
     WfBinding *b = p;
     WfSession *s = b->session;
+    if (s->profile && b->runs)
+        wf_report_profile(s, b);
     for (int i = 0; i < s->n_bindings; i++)
         if (s->bindings[i] == b)
             s->bindings[i] = s->bindings[--s->n_bindings];
@@ -184,6 +186,7 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     place(s, b, p, bytes);
     ensure_slab(s, b->slab_bytes + (int64_t)b->scratch_each * s->threads);
     b->calls = WF_NEWN(a, WfBoundCall, (size_t)p->n_calls + 1);
+    b->spent = WF_NEWN(a, double, (size_t)p->n_calls + 1);
     b->patch = wf_arena_alloc(a, ((size_t)operands + 1) * sizeof *b->patch);
     for (int c = 0; c < p->n_calls; c++)
         bind_call(s, b, p, c, &desc[c]);

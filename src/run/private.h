@@ -37,6 +37,8 @@ typedef struct {
     int n_patch;
     long *values;            /* the kernels' array s */
     uint64_t used;
+    double *spent;           /* under profile: seconds by call */
+    int64_t runs;
 } WfBinding;
 
 typedef struct { long word[8]; } WfStatusLine; /* a cache line per thread: code, value, call + 1 */
@@ -70,10 +72,12 @@ struct WfSession {
     int from, to;
     bool stop;
     int bad_call, bad_operand;
+    bool profile;            /* WEFT_PROFILE: per-call times of the first thread */
     float *scalars;          /* one per input; used for SCALAR inputs */
 };
 
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind);
+void wf_report_profile(WfSession *s, const WfBinding *b);
 void wf_execute(WfSession *s, WfBinding *b, int from, int to);
 
 #endif

@@ -100,6 +100,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
         s->isa = 3;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     s->threads = threads > 0 ? threads : cores > 0 ? (int)cores : 1;
+    s->profile = wf_env("WEFT_PROFILE") != NULL;
     s->lr = x->n_groups ? x->groups[0].lr : 0;
     size_t n = (size_t)x->n_inputs + 1;
     s->input = WF_NEWN(a, void *, n);

@@ -61,6 +61,7 @@ static void walk(void *arg, int thread, int n)
     for (int c = s->from; c < s->to; c++) {
         WfBoundCall *k = &b->calls[c];
         bool alone = k->serial || n == 1;
+        double t = s->profile && thread == 0 ? wf_now() : 0;
         if (alone && thread == 0) {
             if (k->kind == WF_CALL_KERNEL)
                 run_kernel(s, k, st, 0, 1);
@@ -83,12 +84,35 @@ static void walk(void *arg, int thread, int n)
             note(&s->status[thread], c);
             wf_team_barrier(s->team);
         }
+        if (s->profile && thread == 0)
+            b->spent[c] += wf_now() - t;
         if (s->check_finite) {
             if (thread == 0 && s->bad_call < 0 && !all_finite(s, c, &s->bad_operand))
                 s->bad_call = c;
             if (n > 1)
                 wf_team_barrier(s->team);
         }
+    }
+}
+
+/* The calls that took longest, by way of the log. */
+void wf_report_profile(WfSession *s, const WfBinding *b)
+{
+    const WfExeProgram *p = &s->x->program[b->kind];
+    double total = 0, shown = 0;
+    for (int c = 0; c < p->n_calls; c++)
+        total += b->spent[c];
+    wf_log(s->ctx, WF_LOG_INFO, "profile: %d calls, %.3f ms a run", p->n_calls, total / (double)b->runs * 1e3);
+    for (int k = 0; k < 40 && shown < 0.98 * total; k++) {
+        int most = 0;
+        for (int c = 1; c < p->n_calls; c++)
+            most = b->spent[c] > b->spent[most] ? c : most;
+        const WfExeCall *e = &p->calls[most];
+        wf_log(s->ctx, WF_LOG_INFO, "  %8.3f ms %5.1f %%  call %-4d %-20s %-22s %s%s", b->spent[most] / (double)b->runs * 1e3,
+               100 * b->spent[most] / total, most, e->symbol ? e->symbol : "copy", e->name ? e->name : "",
+               b->calls[most].serial ? "(one thread) " : "", e->where ? e->where : "");
+        shown += b->spent[most];
+        b->spent[most] = 0;
     }
 }
 
@@ -130,6 +154,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
                 b->calls[c].pointer[i] = s->status[0].word;
     b->values[WF_S_SEED] = (long)s->seed;
     b->values[WF_S_STEP] = (long)s->steps;
+    b->runs += from == 0;
     s->now = b;
     s->from = from;
     s->to = to;

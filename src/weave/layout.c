@@ -19,7 +19,42 @@ static void set_order(WfGraph *g, WfVal v, const int8_t *order)
     memcpy(x->order, order, (size_t)x->rank);
 }
 
-/* Memory order of a value: its own, or of what a chain of permutations makes of one. */
+static bool order_of(WfGraph *g, WfVal v, int8_t *order);
+
+/* The order in which a view's result walks its first operand's memory: for each of the operand's dimensions, slowest
+ * first, the result's dimensions that it depends on. Dimensions that move nothing (broadcast) come outermost. */
+static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
+{
+    WfExprs *e = g->exprs;
+    WfVal in[WF_MAX_RESULTS];
+    const WfValue *y = wf_value(g, n->out);
+    int8_t inner[WF_MAX_RANK], moved[WF_MAX_RANK];
+    WfDim var[WF_MAX_RANK];
+    WfIndex ix = {0};
+    uint32_t used = 0;
+    int k = 0, r = 0;
+    wf_operands(n, in, WF_MAX_RESULTS);
+    if (!order_of(g, in[0], inner))
+        return false;
+    for (int i = 0; i < y->rank; i++) {
+        var[i] = wf_sym_bounded(e, wf_arena_printf(g->arena, "w%d_%llx", i, (unsigned long long)y->shape[i]), y->shape[i]);
+        ix.at[i] = y->shape[i] == 1 ? 0 : var[i];
+    }
+    n->op->index(g, n, &ix);
+    for (int d = 0; d < wf_value(g, in[0])->rank; d++)
+        for (int i = 0; i < y->rank; i++)
+            if (!(used >> i & 1) && y->shape[i] != 1 && wf_edepends(e, ix.at[inner[d]], var[i])) {
+                used |= 1u << i;
+                moved[k++] = (int8_t)i;
+            }
+    for (int i = 0; i < y->rank; i++)
+        if (!(used >> i & 1))
+            order[r++] = (int8_t)i;
+    memcpy(order + r, moved, (size_t)k);
+    return true;
+}
+
+/* Memory order of a value: its own, or of what views make of one. */
 static bool order_of(WfGraph *g, WfVal v, int8_t *order)
 {
     const WfValue *x = wf_value(g, v);
@@ -33,18 +68,7 @@ static bool order_of(WfGraph *g, WfVal v, int8_t *order)
             order[i] = (int8_t)i;
         return true;
     }
-    if (n->op->family != WF_VIEW || n->schema->n_params != 2 || strcmp(n->schema->params[1].name, "dims") ||
-        n->args[1].n != x->rank || strcmp(n->schema->name, "prim.permute"))
-        return false;
-    int8_t inner[WF_MAX_RANK];
-    if (!order_of(g, wf_tensor(n, 0), inner))
-        for (int i = 0; i < x->rank; i++)
-            inner[i] = (int8_t)i;
-    for (int i = 0; i < x->rank; i++)
-        for (int k = 0; k < x->rank; k++)
-            if (n->args[1].ints[k] == inner[i])
-                order[i] = (int8_t)k;
-    return true;
+    return n->op->family == WF_VIEW && through_view(g, n, order);
 }
 
 static void inherit(WfGraph *g, const WfNode *n)
