@@ -173,7 +173,10 @@ void wf_fail_node(WfGraph *g, const WfNode *n, weft_status code, const char *fmt
     va_start(ap, fmt);
     char *m = wf_arena_vprintf(g->arena, fmt, ap);
     va_end(ap);
-    wf_fail_at(g->ctx, code, wf_node_place(g, n), NULL, "%s: %s", n->schema->name, m);
+    const WfNode *user = g->expanding ? g->expanding : n; /* what the user wrote, not what became of it */
+    bool inner = user->op != n->op;
+    wf_fail_at(g->ctx, code, wf_node_place(g, user), NULL, "%s%s%s: %s", user->schema->name, inner ? ": " : "",
+               inner ? n->schema->name : "", m);
 }
 
 WfDim wf_numel(WfGraph *g, WfVal v)
@@ -244,6 +247,7 @@ void wf_broadcast_shape(WfGraph *g, const WfNode *n, int ra, const WfDim *a, int
             shape_text(g, &s, ra, a);
             wf_str_puts(&s, " and ");
             shape_text(g, &s, rb, b);
+            n = n ? n : g->expanding;
             if (n)
                 wf_fail_node(g, n, WEFT_ERR_FILE, "shapes %s do not broadcast", s.at);
             wf_fail(g->ctx, WEFT_ERR_INTERNAL, "shapes %s do not broadcast", s.at);
@@ -354,4 +358,21 @@ void wf_graph_copy(const WfGraph *from, WfGraph *to, WfVal *map)
         if (live[i])
             wf_copy_node(from, &from->nodes.at[i], to, map);
     wf_copy_outputs(from, to, map);
+}
+
+bool wf_is_used(WfGraph *g, WfVal v)
+{
+    if (!g->uses || g->uses_n != g->nodes.n) { /* counted once for a graph that grows no more */
+        WfVal in[WF_MAX_RESULTS];
+        g->uses = WF_NEWN(g->arena, int, (size_t)g->values.n);
+        g->uses_n = g->nodes.n;
+        for (int i = 1; i < g->nodes.n; i++) {
+            int k = wf_operands(&g->nodes.at[i], in, WF_MAX_RESULTS);
+            for (int j = 0; j < k; j++)
+                g->uses[in[j]]++;
+        }
+        for (int i = 0; i < g->outputs.n; i++)
+            g->uses[g->outputs.at[i].val]++;
+    }
+    return g->uses[v] > 0;
 }

@@ -222,7 +222,9 @@ struct WfGraph {
     bool no_grad;          /* given to new nodes */
     int streams;           /* random streams handed out */
     const bool *wants;     /* during a vjp: operand slots whose gradient is needed */
+    int *uses, uses_n;     /* wf_is_used's count */
     int depth;             /* expansion depth, against runaway decompositions */
+    const WfNode *expanding; /* the outermost node being expanded: what a failure below is about */
 };
 
 WfGraph *wf_graph_new(WfCtx *ctx, WfArena *a, WfExprs *exprs /* NULL: new */, WfLevel level);
@@ -344,6 +346,8 @@ void wf_copy_outputs(const WfGraph *from, WfGraph *to, const WfVal *map);
 bool *wf_live_nodes(const WfGraph *g);
 /* Number of uses of each value by live nodes and outputs. */
 int *wf_use_counts(const WfGraph *g);
+/* Does any node, live or not, or any output read v? For graphs that are complete. */
+bool wf_is_used(WfGraph *g, WfVal v);
 
 /* ---- text ---- */
 

@@ -29,6 +29,8 @@ static bool same_size(WfGraph *g, WfDim a, WfDim b)
 void wf_check_claim(WfGraph *from, const WfNode *n, int i, WfGraph *to, WfVal v)
 {
     const WfValue *claim = wf_value(from, n->out + (WfVal)i), *is = wf_value(to, v);
+    if (!wf_is_used(from, n->out + (WfVal)i))
+        return; /* PyTorch leaves results that nobody asked for empty */
     bool ok = claim->dtype == is->dtype && claim->rank == is->rank;
     for (int d = 0; ok && d < claim->rank; d++)
         ok = same_size(to, claim->shape[d], is->shape[d]);
