@@ -153,7 +153,7 @@ static void infer_by_expansion(WfGraph *g, WfNode *n)
     for (int i = 0; i < k; i++) {
         const WfValue *v = wf_value(g, in[i]);
         if (in[i] && !map[in[i]])
-            map[in[i]] = wf_add_input(scratch, WF_IN_USER, "x", v->dtype, v->rank, v->shape);
+            map[in[i]] = wf_add_input(scratch, WF_IN_USER, v->name ? v->name : "x", v->dtype, v->rank, v->shape);
     }
     memcpy(args, n->args, (size_t)n->schema->n_params * sizeof *args);
     for (int i = 0; i < n->schema->n_params; i++) {
@@ -194,7 +194,10 @@ static void expand(WfGraph *g, WfNode *n, WfVal *out, int *n_out)
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "this op cannot be compiled at level %s", wf_level_name(g->level));
     if (++g->depth > MAX_DEPTH)
         wf_fail_node(g, n, WEFT_ERR_INTERNAL, "its decomposition does not end");
+    const WfNode *outer = g->expanding;
+    g->expanding = outer ? outer : n;
     int k = n->op->decompose(g, n, out);
+    g->expanding = outer;
     g->depth--;
     if (n_out)
         *n_out = k;

@@ -24,7 +24,12 @@ int wf_rank_of(WfGraph *g, WfVal v) { return wf_value(g, v)->rank; }
 WfDim wf_size_of(WfGraph *g, WfVal v, int dim)
 {
     const WfValue *x = wf_value(g, v);
-    return x->shape[dim < 0 ? dim + x->rank : dim];
+    int d = dim < 0 ? dim + x->rank : dim;
+    if (d >= 0 && d < x->rank)
+        return x->shape[d];
+    if (g->expanding)
+        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "an operand %s has too few dimensions", wf_shape_text(g, v));
+    wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s has no dimension %d", wf_shape_text(g, v), dim);
 }
 
 /* ---- pointwise ---- */
@@ -46,6 +51,9 @@ WfVal wf_unary(WfGraph *g, const char *prim, WfVal a) { return wf_emit(g, prim, 
 WfVal wf_binary(WfGraph *g, const char *prim, WfVal a, WfVal b)
 {
     broadcast(g, &a, &b);
+    if (wf_dtype_of(g, a) != wf_dtype_of(g, b) && g->expanding)
+        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "operands are %s and %s", wf_shape_text(g, a),
+                     wf_shape_text(g, b));
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b))
         wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s: operands are %s and %s", prim, wf_shape_text(g, a),
                 wf_shape_text(g, b));

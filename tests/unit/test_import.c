@@ -466,6 +466,77 @@ static void damage(Bytes *b)
     }
 }
 
+/* ---- damage that keeps the JSON's form: values change, so that the rules of ops meet them ---- */
+
+typedef struct { json_t *at[1 << 16]; int n; } Leaves;
+
+static void collect(json_t *v, Leaves *l)
+{
+    const char *key;
+    json_t *x;
+    size_t i;
+    if (l->n < (int)WF_LEN(l->at))
+        l->at[l->n++] = v;
+    if (json_is_object(v)) {
+        json_object_foreach(v, key, x) {
+            if (strcmp(key, "metadata") && strcmp(key, "signature"))
+                collect(x, l);
+        }
+    }
+    json_array_foreach(v, i, x)
+        collect(x, l);
+}
+
+static void mutate(json_t *v, const Leaves *l)
+{
+    static const json_int_t numbers[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 100, -2, -3, -100, INT64_MAX,
+                                         INT64_MIN, INT64_MAX / 2, (json_int_t)1 << 32, (json_int_t)1 << 31};
+    const json_t *other = l->at[below((size_t)l->n)];
+    if (json_is_integer(v)) {
+        json_integer_set(v, numbers[below(WF_LEN(numbers))]);
+    } else if (json_is_real(v)) {
+        json_real_set(v, below(2) ? -1.5 : 1e300);
+    } else if (json_is_string(v)) {
+        for (int k = 0; k < 100 && !json_is_string(other); k++)
+            other = l->at[below((size_t)l->n)];
+        if (json_is_string(other)) {
+            char *copy = strdup(json_string_value(other));
+            json_string_set(v, copy);
+            free(copy);
+        }
+    } else if (json_is_array(v) && json_array_size(v)) {
+        size_t i = below(json_array_size(v));
+        if (below(2))
+            json_array_remove(v, i);
+        else
+            json_array_append_new(v, json_deep_copy(json_array_get(v, i)));
+    } else if (json_is_object(v) && json_object_size(v) == 1 && json_is_object(other) && json_object_size(other) == 1) {
+        json_t *copy = json_deep_copy(other); /* another kind of value */
+        json_object_clear(v);
+        json_object_update(v, copy);
+        json_decref(copy);
+    }
+}
+
+static void change_values(Bytes *b)
+{
+    json_t *j = json_loadb((const char *)b->at, b->n, 0, NULL);
+    Leaves *l = calloc(1, sizeof *l);
+    json_t *from = json_object_get(json_object_get(json_object_get(j, "graph_module"), "graph"), "nodes");
+    from = from && below(4) ? from : j;
+    for (int k = (int)below(3); k >= 0; k--) {
+        l->n = 0;
+        collect(from, l); /* again: some may be gone */
+        mutate(l->at[below((size_t)l->n)], l);
+    }
+    char *text = json_dumps(j, JSON_COMPACT);
+    b->n = 0;
+    put(b, text, strlen(text));
+    free(text);
+    free(l);
+    json_decref(j);
+}
+
 static void damaged_case(const char *name, int rounds)
 {
     WfCtx *ctx = wf_ctx_new();
@@ -478,7 +549,10 @@ static void damaged_case(const char *name, int rounds)
         Bytes b = {0}, file;
         put(&b, e->at, e->size);
         if (below(8)) {
-            damage(&b);
+            if (below(4))
+                change_values(&b);
+            else
+                damage(&b);
             e->at = b.at;
             e->size = b.n;
             file = pack_archive(z->at, z->n);
