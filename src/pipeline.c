@@ -27,41 +27,72 @@ const WfPass wf_pipeline[] = {
     {"fuse/group", wf_fuse_group, WF_PRIM, WF_LOOP, "primitives grouped into loop nests", NULL},
     {0}};
 
+static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)
+{
+    WfStr s = {.arena = env->arena};
+    char *file = wf_arena_strdup(env->arena, p->name);
+    *strchr(file, '/') = '-';
+    wf_print(g, &s);
+    wf_mkdirs(env->ctx, env->options->dump_dir);
+    wf_write_file(env->ctx,
+                  wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir, env->eval ? "eval-" : "",
+                                  (int)(p - wf_pipeline), file),
+                  s.at, s.n);
+}
+
+static WfGraph *run_pass(WfPassEnv *env, WfGraph *g, const WfPass *p)
+{
+    double t = wf_now();
+    g = p->run(env, g);
+    wf_verify(g, p->name);
+    wf_log(env->ctx, WF_LOG_DEBUG, "%-24s %4d nodes  %.1f ms", p->name, g->nodes.n - 1, (wf_now() - t) * 1e3);
+    if (env->options && env->options->dump_dir)
+        dump(env, g, p);
+    return g;
+}
+
+/* The row of that name; raises WEFT_ERR_USAGE with the nearest name. */
+static const WfPass *find_pass(WfPassEnv *env, const char *name)
+{
+    const char *names[32];
+    int n = 0;
+    for (const WfPass *p = wf_pipeline; p->name; p++) {
+        if (!strcmp(p->name, name))
+            return p;
+        names[n++] = p->name;
+    }
+    WfStr all = {.arena = env->arena};
+    const char *near = wf_nearest(name, names, n);
+    for (int i = 0; i < n && !near; i++)
+        wf_str_printf(&all, "%s%s", i ? ", " : "The passes are ", names[i]);
+    wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL, near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : all.at,
+               "no pass is called %s", name);
+}
+
 static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
 {
-    bool found = !until || !*until;
+    const WfPass *last = until && *until ? find_pass(env, until) : NULL;
+    if (last && last->when && !last->when(env))
+        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form; %s", until, env->eval ? "evaluation" : "training",
+                env->eval ? "leave --eval out" : "add --eval");
     for (const WfPass *p = wf_pipeline; p->name; p++) {
-        if ((p->when && !p->when(env)) || p->to < g->level)
-            continue;
-        double t = wf_now();
-        g = p->run(env, g);
-        wf_verify(g, p->name);
-        wf_log(env->ctx, WF_LOG_DEBUG, "%-24s %4d nodes  %.1f ms", p->name, g->nodes.n - 1, (wf_now() - t) * 1e3);
-        if (env->options && env->options->dump_dir) {
-            WfStr s = {.arena = env->arena};
-            wf_print(g, &s);
-            wf_mkdirs(env->ctx, env->options->dump_dir);
-            char *file = wf_arena_strdup(env->arena, p->name);
-            *strchr(file, '/') = '-';
-            wf_write_file(env->ctx,
-                          wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir, env->eval ? "eval-" : "",
-                                          (int)(p - wf_pipeline), file),
-                          s.at, s.n);
-        }
-        if (until && !strcmp(until, p->name))
+        if ((!p->when || p->when(env)) && p->to >= g->level)
+            g = run_pass(env, g, p);
+        if (p == last)
             return g;
-        found |= until && !strcmp(until, p->name);
-    }
-    if (!found) {
-        const char *names[32];
-        int n = 0;
-        for (const WfPass *p = wf_pipeline; p->name; p++)
-            names[n++] = p->name;
-        const char *near = wf_nearest(until, names, n);
-        wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL, near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : NULL,
-                   "no pass is called %s", until);
     }
     return g;
+}
+
+WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *name)
+{
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = o->eval};
+    wf_ops_init();
+    const WfPass *p = find_pass(&env, name);
+    if (g->level != p->from)
+        wf_fail(ctx, WEFT_ERR_USAGE, "%s takes a graph of level %s, but this one is of level %s", name,
+                wf_level_name(p->from), wf_level_name(g->level));
+    return run_pass(&env, g, p);
 }
 
 WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after, bool eval)

@@ -294,7 +294,8 @@ typedef struct {
     /* compile */
     WfIsa isa;
     bool cache;
-    char *cache_dir, *dump_dir, *after;
+    char *cache_dir, *dump_dir, *after, *run;
+    bool eval;
 } WfOptions;
 
 struct WfParamGroup {

@@ -141,6 +141,10 @@ const WfOptionRow wf_option_table[] = {
      "write the graph after every pass"},
     {"after", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(after), "", "PASS", NO_RANGE,
      "weft graph: show the graph after this pass"},
+    {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,
+     "weft graph, weft opt: the evaluation form instead of the training step"},
+    {"run", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(run), "", "PASS", NO_RANGE,
+     "weft opt: the pass to run; print: none"},
     {NULL, 0, 0, false, 0, NULL, NULL, 0, 0, 0, NULL},
 };
 _Static_assert(WF_LEN(wf_option_table) - 1 <= WF_OPTION_ROWS, "WF_OPTION_ROWS is too small");

@@ -11,7 +11,7 @@ int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (p->loaded)
         wf_fail(ctx, WEFT_ERR_USAGE, "a compiled step holds no graph");
     WfStr s = {.arena = p->arena};
-    wf_print(wf_compile_until(ctx, p->arena, p->graph, &p->options, o->after, false), &s);
+    wf_print(wf_compile_until(ctx, p->arena, p->graph, &p->options, o->after, o->eval), &s);
     fputs(s.at, stdout);
     return 0;
 }

@@ -17,6 +17,7 @@ typedef struct {
     WfVal (*find)(void *user, const char *name);
     void *user;
     int nesting;
+    WF_VEC(WfSource) sources; /* entry 0: none */
 } Parser;
 
 static WF_NORETURN void bad(Parser *s, const char *fmt, ...) WF_PRINTF(2, 3);
@@ -143,7 +144,7 @@ static bool float_ahead(const char *p)
 {
     if (*p == '-' || *p == '+')
         p++;
-    if (!strncmp(p, "inf", 3) || !strncmp(p, "nan", 3))
+    if ((!strncmp(p, "inf", 3) || !strncmp(p, "nan", 3)) && !name_char(p[3]))
         return true;
     if (*p < '0' || *p > '9')
         return false;
@@ -294,8 +295,10 @@ void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(v
 
 /* ---- graphs ---- */
 
-typedef struct { WfDtype dtype; int rank; WfDim shape[WF_MAX_RANK]; bool ordered; int8_t order[WF_MAX_RANK]; char *name; } Typed;
+typedef struct { WfDtype dtype; int rank; WfDim shape[WF_MAX_RANK]; bool strided, ordered; int8_t order[WF_MAX_RANK];
+                 char *name; } Typed;
 
+/* %name : dtype[sizes] strided @(order) */
 static Typed typed(Parser *s)
 {
     Typed t = {0};
@@ -316,6 +319,7 @@ static Typed typed(Parser *s)
         if (!eat(s, ",") && *s->p != ']')
             bad(s, "',' or ']' is expected");
     }
+    t.strided = keyword(s, "strided");
     if (eat(s, "@(")) {
         uint32_t used = 0;
         t.ordered = true;
@@ -337,8 +341,9 @@ static WfVal local(void *user, const char *name)
     return wf_map_get(((WfGraph *)user)->names, name, &v) ? (WfVal)v : 0;
 }
 
-static void set_order(WfGraph *g, WfVal v, const Typed *t)
+static void set_memory(WfGraph *g, WfVal v, const Typed *t)
 {
+    wf_value(g, v)->contiguous = g->level == WF_ATEN && !t->strided;
     wf_value(g, v)->ordered = t->ordered;
     memcpy(wf_value(g, v)->order, t->order, sizeof t->order);
 }
@@ -358,12 +363,11 @@ static void input(Parser *s, WfGraph *g)
     char *name = quoted(s);
     if (wf_map_get(g->names, t.name, NULL))
         bad(s, "%%%s is defined twice", t.name);
-    WfVal v = wf_add_input(g, (WfInRole)role, name, t.dtype, t.rank, t.shape);
+    WfVal v = wf_add_input(g, (WfInRole)role, t.name, t.dtype, t.rank, t.shape);
     WfInput *in = &g->inputs.at[g->inputs.n - 1];
     WF_VEC(const char *) also = {0};
-    if (strcmp(wf_value(g, v)->name, t.name)) /* the text's own name counts */
-        wf_name_value(g, v, t.name);
-    set_order(g, v, &t);
+    in->name = name;
+    set_memory(g, v, &t);
     in->trainable = role == WF_IN_PARAM;
     in->persistent = role == WF_IN_BUFFER;
     for (;;) {
@@ -390,6 +394,46 @@ static bool same_type(WfGraph *g, WfVal v, const Typed *t)
     return x->dtype == t->dtype && x->rank == t->rank && !memcmp(x->shape, t->shape, (size_t)t->rank * sizeof(WfDim));
 }
 
+/* The comment `# FILE:LINE` at the end of a node's line is where the node comes from; any other comment is none. */
+static void source(Parser *s, WfGraph *g, WfNodeId id)
+{
+    const char *p = s->p;
+    while (*p == ' ' || *p == '\t')
+        p++;
+    if (p[0] != '#' || p[1] != ' ')
+        return;
+    const char *b = p + 2, *end = b + strcspn(b, "\n"), *d = end;
+    while (d > b && d[-1] >= '0' && d[-1] <= '9')
+        d--;
+    if (d == end || end - d > 9 || d - b < 2 || d[-1] != ':')
+        return;
+    WfSource src = {.file = wf_arena_strndup(s->a, b, (size_t)(d - 1 - b)), .line = atoi(d)};
+    const WfSource *last = &s->sources.at[s->sources.n - 1];
+    if (s->sources.n == 1 || last->line != src.line || strcmp(last->file, src.file))
+        WF_PUSH(s->a, &s->sources, src);
+    wf_node(g, id)->source = (uint32_t)s->sources.n - 1;
+}
+
+/* A graph and its sub-graphs share one table of sources. */
+static void share_sources(const Parser *s, WfGraph *g)
+{
+    g->sources.at = s->sources.at;
+    g->sources.n = g->sources.cap = s->sources.n;
+    for (int i = 1; i < g->nodes.n; i++)
+        for (int p = 0; p < wf_node(g, (WfNodeId)i)->schema->n_params; p++)
+            if (wf_node(g, (WfNodeId)i)->args[p].kind == WF_ARG_GRAPH)
+                share_sources(s, wf_node(g, (WfNodeId)i)->args[p].graph);
+}
+
+/* Random draws that later passes add must not reuse the streams that the text names. */
+static void note_stream(WfGraph *g, const WfNode *n)
+{
+    int64_t v;
+    const WfArg *a = n->op->pure_random ? wf_arg(n, "stream") : NULL;
+    if (a && a->kind == WF_ARG_INT && wf_elit(g->exprs, a->i, &v) && v >= g->streams && v < INT32_MAX)
+        g->streams = (int)v + 1;
+}
+
 static void node(Parser *s, WfGraph *g)
 {
     WF_VEC(Typed) results = {0};
@@ -413,7 +457,9 @@ static void node(Parser *s, WfGraph *g)
     need(s, ")");
     s->find = local;
     s->user = g;
+    const char *end = s->p;
     bool no_grad = keyword(s, "no_grad");
+    s->p = no_grad ? s->p : end; /* a comment may follow, which is read below */
     if (results.n > WF_MAX_RESULTS)
         bad(s, "too many results");
     if (g->level >= WF_OP && g->level < WF_LOOP && !wf_admits(g->level, op))
@@ -436,8 +482,10 @@ static void node(Parser *s, WfGraph *g)
         else if (results.at[i].dtype && !same_type(g, v, &results.at[i]))
             bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name, wf_shape_text(g, v));
         wf_name_value(g, v, results.at[i].name);
-        set_order(g, v, &results.at[i]);
+        set_memory(g, v, &results.at[i]);
     }
+    note_stream(g, wf_node(g, id));
+    source(s, g, id);
 }
 
 static void output(Parser *s, WfGraph *g)
@@ -516,9 +564,11 @@ static WfGraph *graph(Parser *s)
 WfGraph *wf_parse(WfCtx *ctx, WfArena *a, const char *text, const char *what)
 {
     Parser s = {.ctx = ctx, .a = a, .text = text, .p = text, .what = what, .exprs = wf_exprs_new(ctx, a)};
+    WF_PUSH(a, &s.sources, (WfSource){0});
     WfGraph *g = graph(&s);
     blanks(&s);
     if (*s.p)
         bad(&s, "something follows the graph");
+    share_sources(&s, g);
     return g;
 }

@@ -1,5 +1,7 @@
 /* The text form of graphs; docs/ir.md is the grammar. One line a node; arguments in schema order, those that equal
- * the schema's default left out at the end and named after the first gap. Printing is deterministic. */
+ * the schema's default left out at the end and named after the first gap. Only symbols that the text mentions are
+ * declared, since a table of expressions outlives the passes whose loop variables it holds. Printing is
+ * deterministic. */
 #include "ir/ir_private.h"
 
 #include <string.h>
@@ -85,6 +87,19 @@ static bool is_default(const WfArg *a, const WfParam *p)
     }
 }
 
+/* What is known of the value's memory: at level aten whether the export says dense, later the order of dimensions. */
+static void put_memory(const WfGraph *g, WfStr *s, const WfValue *x)
+{
+    if (g->level == WF_ATEN && x->dtype && !x->contiguous)
+        wf_str_puts(s, " strided");
+    if (x->ordered) {
+        wf_str_puts(s, " @(");
+        for (int d = 0; d < x->rank; d++)
+            wf_str_printf(s, "%s%d", d ? "," : "", x->order[d]);
+        wf_str_putc(s, ')');
+    }
+}
+
 static void put_results(const WfGraph *g, const WfNode *n, WfStr *s)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -92,12 +107,7 @@ static void put_results(const WfGraph *g, const WfNode *n, WfStr *s)
         const WfValue *x = wf_value(g, v);
         wf_str_printf(s, "%s%%%s : %s", i ? ", " : "", wf_value_name(g, v),
                       x->dtype ? wf_shape_text((WfGraph *)g, v) : "none");
-        if (x->ordered) {
-            wf_str_puts(s, " @(");
-            for (int d = 0; d < x->rank; d++)
-                wf_str_printf(s, "%s%d", d ? "," : "", x->order[d]);
-            wf_str_putc(s, ')');
-        }
+        put_memory(g, s, x);
     }
 }
 
@@ -134,8 +144,9 @@ static void pad(WfStr *s, int n)
 static void put_input(const WfGraph *g, const WfInput *in, WfStr *s)
 {
     static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar"};
-    wf_str_printf(s, "input %%%s : %s = %s ", wf_value_name(g, in->val), wf_shape_text((WfGraph *)g, in->val),
-                  roles[in->role]);
+    wf_str_printf(s, "input %%%s : %s", wf_value_name(g, in->val), wf_shape_text((WfGraph *)g, in->val));
+    put_memory(g, s, wf_value(g, in->val));
+    wf_str_printf(s, " = %s ", roles[in->role]);
     put_string(s, in->name);
     if (in->role == WF_IN_PARAM && !in->trainable)
         wf_str_puts(s, " frozen");
@@ -160,23 +171,68 @@ static void put_source(const WfGraph *g, uint32_t id, WfStr *s)
     const WfSource *src = &g->sources.at[id];
     if (!id || !src->file)
         return;
-    wf_str_printf(s, "  # %s:%d", src->file, src->line);
+    wf_str_puts(s, "  # ");
+    for (const char *c = src->file; *c; c++) /* the name comes from the export: it must not end the line */
+        wf_str_putc(s, (unsigned char)*c < 32 ? '?' : *c);
+    wf_str_printf(s, ":%d", src->line);
+}
+
+/* ---- symbols ---- */
+
+static void mark_dim(const WfGraph *g, WfDim d, bool *used)
+{
+    if (d >= 0 || wf_elit(g->exprs, d, NULL))
+        return;
+    int n = wf_esym_count(g->exprs), id = wf_esym_id(g->exprs, d);
+    for (int i = 0; id < 0 && i < n; i++)
+        used[i] |= !used[i] && wf_edepends(g->exprs, d, wf_esym_at(g->exprs, i));
+    if (id >= 0)
+        used[id] = true;
+}
+
+static void mark_symbols(const WfGraph *g, bool *used)
+{
+    for (int v = 1; v < g->values.n; v++)
+        for (int d = 0; d < g->values.at[v].rank; d++)
+            mark_dim(g, g->values.at[v].shape[d], used);
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = &g->nodes.at[i];
+        for (int p = 0; p < n->schema->n_params; p++) {
+            const WfArg *a = &n->args[p];
+            if (a->kind == WF_ARG_INT)
+                mark_dim(g, a->i, used);
+            for (int k = 0; a->kind == WF_ARG_INTS && k < a->n; k++)
+                mark_dim(g, a->ints[k], used);
+            if (a->kind == WF_ARG_GRAPH)
+                mark_symbols(a->graph, used);
+        }
+    }
+}
+
+static void put_symbols(const WfGraph *g, WfStr *s)
+{
+    int n = wf_esym_count(g->exprs);
+    bool *used = WF_NEWN(s->arena, bool, (size_t)n + 1);
+    mark_symbols(g, used);
+    for (int i = 0; i < n; i++) {
+        int64_t lo, hi;
+        if (!used[i])
+            continue;
+        wf_esym_range(g->exprs, i, &lo, &hi);
+        wf_str_printf(s, "  symbol %s in [%lld, ", wf_esym_name(g->exprs, i), (long long)lo);
+        if (hi == INT64_MAX)
+            wf_str_puts(s, "inf]\n");
+        else
+            wf_str_printf(s, "%lld]\n", (long long)hi);
+    }
 }
 
 static void print_graph(const WfGraph *g, WfStr *s, int indent)
 {
     static const char *const outs[] = {"user", "loss", "update", "grad", "metric"};
     wf_str_printf(s, "graph %s {\n", wf_level_name(g->level));
-    for (int i = 0; indent == 0 && i < wf_esym_count(g->exprs); i++) {
-        int64_t lo, hi;
-        wf_esym_range(g->exprs, i, &lo, &hi);
-        pad(s, indent + 2);
-        wf_str_printf(s, "symbol %s in [%lld, ", wf_esym_name(g->exprs, i), (long long)lo);
-        if (hi == INT64_MAX)
-            wf_str_puts(s, "inf]\n");
-        else
-            wf_str_printf(s, "%lld]\n", (long long)hi);
-    }
+    if (indent == 0)
+        put_symbols(g, s);
     for (int i = 0; i < g->inputs.n; i++) {
         pad(s, indent + 2);
         put_input(g, &g->inputs.at[i], s);

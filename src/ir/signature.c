@@ -22,8 +22,22 @@ static void add_value(const WfGraph *g, WfSha *h, WfVal v)
         add_dim(g, h, x->shape[i]);
 }
 
+/* Number of every value: inputs first, then results in order of their nodes. Ids will not do, since a pass may add
+ * inputs after nodes. */
+static int64_t *numbers(const WfGraph *g)
+{
+    int64_t *number = WF_NEWN(g->arena, int64_t, (size_t)g->values.n), n = 0;
+    for (int i = 0; i < g->inputs.n; i++)
+        number[g->inputs.at[i].val] = ++n;
+    for (int i = 1; i < g->nodes.n; i++)
+        for (int r = 0; r < wf_node(g, (WfNodeId)i)->n_out; r++)
+            number[wf_node(g, (WfNodeId)i)->out + (WfVal)r] = ++n;
+    return number;
+}
+
 static void add_graph(const WfGraph *g, WfSha *h)
 {
+    const int64_t *number = numbers(g);
     add_int(h, g->inputs.n);
     for (int i = 0; i < g->inputs.n; i++) {
         add_int(h, g->inputs.at[i].role);
@@ -39,8 +53,8 @@ static void add_graph(const WfGraph *g, WfSha *h)
             add_int(h, a->kind);
             add_int(h, a->n);
             switch (a->kind) {
-            case WF_ARG_TENSOR: add_int(h, a->val); break;
-            case WF_ARG_TENSORS: wf_sha_add(h, a->vals, (size_t)a->n * sizeof *a->vals); break;
+            case WF_ARG_TENSOR: add_int(h, number[a->val]); break;
+            case WF_ARG_TENSORS: for (int k = 0; k < a->n; k++) add_int(h, number[a->vals[k]]); break;
             case WF_ARG_INT: add_dim(g, h, a->i); break;
             case WF_ARG_INTS: for (int k = 0; k < a->n; k++) add_dim(g, h, a->ints[k]); break;
             case WF_ARG_FLOAT: wf_sha_add(h, &a->f, sizeof a->f); break;
@@ -58,7 +72,7 @@ static void add_graph(const WfGraph *g, WfSha *h)
     }
     for (int i = 0; i < g->outputs.n; i++) {
         add_int(h, g->outputs.at[i].role);
-        add_int(h, g->outputs.at[i].val);
+        add_int(h, number[g->outputs.at[i].val]);
         add_int(h, g->outputs.at[i].input);
     }
 }
