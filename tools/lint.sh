@@ -10,7 +10,8 @@ may_include() { # room -> the rooms whose header it may include
     base) echo base ;;
     ir) echo base ir ;;
     ops) echo base ir ops ;;
-    import | simplify | precision | grad) echo base ir ops "$1" ;;
+    import | simplify | precision) echo base ir ops "$1" ;;
+    grad) echo base ir ops exe grad ;; # exe: the parameter groups, which are of the executable
     weave | fuse) echo base ir ops kernels "$1" ;;
     plan) echo base ir ops import simplify precision grad weave fuse kernels exe plan ;;
     emit) echo base ir ops import simplify precision grad weave fuse plan kernels exe emit ;;

@@ -1,7 +1,7 @@
 /* weft train: compiles (or takes from the cache), trains, says where the weights are. */
 #include "cli/cli.h"
 
-#include "train/loop.h"
+#include "train/train.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation after each epoch and
  * at the end, best and final weights. Nothing is left half-written: the metrics file grows by whole lines, weights are
  * written beside and renamed. */
-#include "train/loop.h"
+#include "train/train.h"
 
 #include <errno.h>
 #include <math.h>
