@@ -44,7 +44,6 @@ static WfGraph *lower(WfGraph *g, WfLevel level)
     WfGraph *to = wf_graph_like(g, level);
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     bool *live = wf_live_nodes(g);
-    int *uses = wf_use_counts(g);
     wf_copy_inputs(g, to, map);
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
@@ -54,7 +53,7 @@ static WfGraph *lower(WfGraph *g, WfLevel level)
             continue;
         wf_copy_node(g, n, to, map);
         for (int r = 0; r < n->n_out; r++)
-            if (uses[n->out + (WfVal)r] && wf_value(g, n->out + (WfVal)r)->dtype && map[n->out + (WfVal)r])
+            if (wf_value(g, n->out + (WfVal)r)->dtype && map[n->out + (WfVal)r])
                 wf_check_claim(g, n, r, to, map[n->out + (WfVal)r]);
     }
     wf_copy_outputs(g, to, map);

@@ -24,7 +24,7 @@ typedef struct {
     int version;               /* of the storage, when `val` was computed */
     WfVal val;
 } Alias;
-typedef struct { WfGraph *g; Alias *at; bool *used; } Frame;    /* one per graph being inlined; by value */
+typedef struct { WfGraph *g; Alias *at; } Frame;                /* one per graph being inlined; at: by value */
 typedef struct {
     WfPassEnv *env;
     WfGraph *to;
@@ -150,18 +150,6 @@ static void assign(Fn *f, Frame *fr, const WfNode *n, Alias *a, WfVal value)
     a->version = graft && a->n_steps ? -1 : s->version;
 }
 
-static Frame new_frame(WfGraph *g)
-{
-    WfVal in[WF_MAX_RESULTS];
-    Frame fr = {g, WF_NEWN(g->arena, Alias, (size_t)g->values.n), WF_NEWN(g->arena, bool, (size_t)g->values.n)};
-    for (int i = 1; i < g->nodes.n; i++)
-        for (int k = wf_operands(&g->nodes.at[i], in, WF_MAX_RESULTS) - 1; k >= 0; k--)
-            fr.used[in[k]] = true;
-    for (int i = 0; i < g->outputs.n; i++)
-        fr.used[g->outputs.at[i].val] = true;
-    return fr;
-}
-
 /* ---- emitting ---- */
 
 /* The node's operator, or another one with parameters of the same names, over the values of now. */
@@ -198,8 +186,7 @@ static void define(Fn *f, Frame *fr, const WfNode *n, int i, Alias a)
     fr->at[from] = a;
     if (!x->dtype || !v)
         return;
-    if (fr->used[from]) /* what nobody reads may be a placeholder of another shape */
-        wf_check_claim(fr->g, n, i, f->to, v);
+    wf_check_claim(fr->g, n, i, f->to, v);
     if (x->name && wf_value(f->to, v)->node && !wf_value(f->to, v)->name)
         wf_name_value(f->to, v, x->name);
 }
@@ -418,7 +405,7 @@ static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
     if (++f->depth > MAX_DEPTH)
         wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "regions lie more than %d deep in one another", MAX_DEPTH);
     WfGraph *g = body->graph;
-    Frame inner = new_frame(g);
+    Frame inner = {g, WF_NEWN(f->to->arena, Alias, (size_t)g->values.n)};
     for (int i = 0; i < operands->n; i++) {
         read_value(f, fr, n, operands->vals[i]);
         inner.at[g->inputs.at[i].val] = fr->at[operands->vals[i]];
@@ -559,7 +546,7 @@ WfGraph *wf_simplify_functionalize(WfPassEnv *env, WfGraph *g)
     f->env = env;
     f->to = wf_graph_like(g, WF_FUNC);
     WF_PUSH(g->arena, &f->storages, (Storage){0});
-    Frame fr = new_frame(g);
+    Frame fr = {g, WF_NEWN(g->arena, Alias, (size_t)g->values.n)};
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     wf_copy_inputs(g, f->to, map);
     for (int i = 0; i < g->inputs.n; i++)
