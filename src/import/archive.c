@@ -1,6 +1,6 @@
-/* The container: a ZIP archive of stored entries below one root folder. Checks that it is a PT2 archive of a version
- * that can be read, says what it is when it is something else, and turns the tables of weights and constants into
- * bounds-checked views of the mapped file. */
+/* The container: a ZIP archive of stored entries below one root folder. Checks that it is a PT2 archive of a
+ * version that can be read, says what it is when it is something else, and turns the tables of weights and
+ * constants into bounds-checked views of the mapped file. */
 #include "import/private.h"
 
 #include <string.h>
@@ -28,18 +28,21 @@ static void refuse_foreign(Imp *m)
     for (int i = 0; i < m->zip->n; i++) {
         const char *n = m->zip->at[i].name;
         if (ends(n, "serialized_exported_program.json"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "load it with PyTorch 2.8 or later and save it again: "
+            imp_fail(m, WEFT_ERR_UNSUPPORTED,
+                     "load it with PyTorch 2.8 or later and save it again: "
                      "torch.export.save(torch.export.load(\"old.pt2\"), \"model.pt2\")",
                      "this export was written by PyTorch 2.7 or earlier");
         if (ends(n, "/data/weights/model.pt") || ends(n, "/data/constants/model.pt"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "load it with a newer PyTorch and save it again: "
+            imp_fail(m, WEFT_ERR_UNSUPPORTED,
+                     "load it with a newer PyTorch and save it again: "
                      "torch.export.save(torch.export.load(\"old.pt2\"), \"model.pt2\")",
                      "this export holds pickled weights");
     }
     for (int i = 0; i < m->zip->n; i++) {
         const char *n = m->zip->at[i].name;
         if (ends(n, "/constants.pkl"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model instead: " SAVE, "this is a TorchScript file");
+            imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model instead: " SAVE,
+                     "this is a TorchScript file");
         if (ends(n, "/data.pkl"))
             imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model instead: " SAVE,
                      "this is a torch.save checkpoint, not an exported model");
@@ -102,12 +105,31 @@ void imp_open(Imp *m, const WfFile *f)
 
 WfDtype imp_dtype(Imp *m, int64_t code)
 {
-    static const struct { int8_t code; WfDtype t; const char *name; } table[] = {
-        {1, WF_U8, 0}, {2, WF_I8, 0}, {3, WF_I16, 0}, {4, WF_I32, 0}, {5, WF_I64, 0}, {6, WF_F16, 0}, {7, WF_F32, 0},
-        {8, WF_F64, 0}, {9, 0, "complex32"}, {10, 0, "complex64"}, {11, 0, "complex128"}, {12, WF_BOOL, 0},
-        {13, WF_BF16, 0}, {28, 0, "uint16"}, {29, 0, "float8_e4m3fn"}, {30, 0, "float8_e5m2"},
-        {31, 0, "float8_e4m3fnuz"}, {32, 0, "float8_e5m2fnuz"}, {33, 0, "float8_e8m0fnu"}, {34, 0, "uint32"},
-        {35, 0, "uint64"}};
+    static const struct {
+        int8_t code;
+        WfDtype t;
+        const char *name;
+    } table[] = {{1, WF_U8, 0},
+                 {2, WF_I8, 0},
+                 {3, WF_I16, 0},
+                 {4, WF_I32, 0},
+                 {5, WF_I64, 0},
+                 {6, WF_F16, 0},
+                 {7, WF_F32, 0},
+                 {8, WF_F64, 0},
+                 {9, 0, "complex32"},
+                 {10, 0, "complex64"},
+                 {11, 0, "complex128"},
+                 {12, WF_BOOL, 0},
+                 {13, WF_BF16, 0},
+                 {28, 0, "uint16"},
+                 {29, 0, "float8_e4m3fn"},
+                 {30, 0, "float8_e5m2"},
+                 {31, 0, "float8_e4m3fnuz"},
+                 {32, 0, "float8_e5m2fnuz"},
+                 {33, 0, "float8_e8m0fnu"},
+                 {34, 0, "uint32"},
+                 {35, 0, "uint64"}};
     for (size_t i = 0; i < WF_LEN(table); i++) {
         if (table[i].code != code)
             continue;
@@ -121,7 +143,8 @@ WfDtype imp_dtype(Imp *m, int64_t code)
 /* Fills sizes, strides and offset from a TensorMeta whose numbers are all literal. */
 static void literal_meta(Imp *m, const json_t *meta, Weight *w)
 {
-    const json_t *sizes = imp_get(m, meta, "sizes", JSON_ARRAY), *strides = imp_get(m, meta, "strides", JSON_ARRAY);
+    const json_t *sizes = imp_get(m, meta, "sizes", JSON_ARRAY),
+                 *strides = imp_get(m, meta, "strides", JSON_ARRAY);
     w->dtype = imp_dtype(m, imp_int(m, meta, "dtype"));
     const json_t *layout = imp_opt(m, meta, "layout", JSON_INTEGER);
     if (layout && json_integer_value(layout) != 7)
@@ -154,7 +177,8 @@ static void place(Imp *m, Weight *w, const WfZipEntry *raw)
     for (int i = 0; i < w->rank; i++) {
         int64_t span = 0;
         ok = ok && wf_mul_ok(numel, w->sizes[i], &numel);
-        ok = ok && (!w->sizes[i] || (wf_mul_ok(w->sizes[i] - 1, w->strides[i], &span) && wf_add_ok(last, span, &last)));
+        ok = ok && (!w->sizes[i] ||
+                    (wf_mul_ok(w->sizes[i] - 1, w->strides[i], &span) && wf_add_ok(last, span, &last)));
     }
     if (ok && !numel) {
         w->data = none;
@@ -166,7 +190,8 @@ static void place(Imp *m, Weight *w, const WfZipEntry *raw)
     w->first = w->offset * size;
     w->end = end;
     const uint8_t *at = raw->at + w->first;
-    if ((uintptr_t)at % (size_t)size) { /* writers align to 64; others are copied, so that elements can be read */
+    if ((uintptr_t)at %
+        (size_t)size) { /* writers align to 64; others are copied, so that elements can be read */
         uint8_t *copy = wf_arena_alloc(m->a, (size_t)(end - w->first));
         memcpy(copy, at, (size_t)(end - w->first));
         at = copy;
@@ -186,7 +211,8 @@ static void read_table(Imp *m, const char *folder, const char *file)
     const json_t *config = imp_get(m, j, "config", JSON_OBJECT);
     const char *fqn;
     json_t *v;
-    json_object_foreach((json_t *)config, fqn, v) {
+    json_object_foreach((json_t *)config, fqn, v)
+    {
         Weight w = {.fqn = wf_arena_strdup(m->a, fqn), .input = -1};
         if (wf_map_get(m->by_fqn, fqn, NULL))
             bad(m, "tensor '%s' is defined twice", fqn);
@@ -238,9 +264,10 @@ void imp_check_overlaps(Imp *m)
             const Weight *o = &m->weights.at[j];
             bool trains = (w->is_param && w->requires_grad) || (o->is_param && o->requires_grad);
             if (trains && w->first < o->end && o->first < w->end && !imp_same_tensor(w, o))
-                imp_fail(m, WEFT_ERR_UNSUPPORTED, "make one of them the parameter, and take the other from it in forward",
-                         "'%s' and '%s' share part of their memory, and at least one of them is trained", o->fqn,
-                         w->fqn);
+                imp_fail(m, WEFT_ERR_UNSUPPORTED,
+                         "make one of them the parameter, and take the other from it in forward",
+                         "'%s' and '%s' share part of their memory, and at least one of them is trained",
+                         o->fqn, w->fqn);
         }
     }
 }

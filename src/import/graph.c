@@ -1,7 +1,7 @@
-/* Nodes of the file's graph into raw nodes of level aten. Arguments are found by the schema's parameter names (those
- * of higher-order operators, which the file does not name, by position), and their kinds checked against the schema,
- * so that no rule of an op meets an argument it does not expect. Results take the shapes that the file claims;
- * simplify compares them with what the rules infer. */
+/* Nodes of the file's graph into raw nodes of level aten. Arguments are found by the schema's parameter names
+ * (those of higher-order operators, which the file does not name, by position), and their kinds checked
+ * against the schema, so that no rule of an op meets an argument it does not expect. Results take the shapes
+ * that the file claims; simplify compares them with what the rules infer. */
 #include "import/private.h"
 
 #include <string.h>
@@ -75,7 +75,10 @@ static bool known(const char *target)
     return op && (!wf_schema_of(op)->mutates || wf_functional_twin(op));
 }
 
-typedef struct { const char *name, *place; int count; } Missing;
+typedef struct {
+    const char *name, *place;
+    int count;
+} Missing;
 typedef WF_VEC(Missing) MissingList;
 
 static void find_missing(Imp *m, const json_t *graph, MissingList *list, WfMap *index, int depth)
@@ -123,8 +126,10 @@ void imp_check_ops(Imp *m, const json_t *graph)
     if (list.n > SHOWN)
         wf_str_printf(&names, " and %d more", list.n - SHOWN);
     m->place = places.at;
-    unsupported(m, list.n == 1 ? "the model needs an operator that Weft does not have: %s"
-                               : "the model needs operators that Weft does not have: %s", names.at);
+    unsupported(m,
+                list.n == 1 ? "the model needs an operator that Weft does not have: %s"
+                            : "the model needs operators that Weft does not have: %s",
+                names.at);
 }
 
 /* ---- arguments ---- */
@@ -281,30 +286,43 @@ static void argument(Imp *m, Scope *s, const json_t *arg, WfArg *a)
     }
 }
 
-/* Does the schema's parameter take a value of that kind? Tensor parameters but the first may hold a number. */
+/* Does the schema's parameter take a value of that kind? Tensor parameters but the first may hold a number.
+ */
 static bool fits(const WfParam *p, int index, const WfArg *a)
 {
     bool number = a->kind == WF_ARG_INT || a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_BOOL;
     if (a->kind == WF_ARG_NONE || p->type == WF_T_IGNORED)
         return true;
     switch (p->type) {
-    case WF_T_TENSOR: return a->kind == WF_ARG_TENSOR || (index > 0 && number && !p->mutates);
+    case WF_T_TENSOR:
+        return a->kind == WF_ARG_TENSOR || (index > 0 && number && !p->mutates);
     case WF_T_TENSORS:
         for (int i = 0; a->kind == WF_ARG_TENSORS && i < a->n; i++)
             if (!a->vals[i] && !p->optional_items)
                 return false;
         return a->kind == WF_ARG_TENSORS || a->kind == WF_ARG_TENSOR || (a->kind == WF_ARG_INTS && !a->n);
-    case WF_T_INT: return a->kind == WF_ARG_INT || a->kind == WF_ARG_BOOL;
-    case WF_T_INTS: return a->kind == WF_ARG_INTS || a->kind == WF_ARG_INT || (a->kind == WF_ARG_TENSORS && !a->n);
-    case WF_T_FLOAT: return number;
-    case WF_T_FLOATS: return a->kind == WF_ARG_FLOATS || a->kind == WF_ARG_INTS;
-    case WF_T_BOOL: return a->kind == WF_ARG_BOOL;
-    case WF_T_BOOLS: return a->kind == WF_ARG_BOOLS;
-    case WF_T_STRING: return a->kind == WF_ARG_STRING;
-    case WF_T_DTYPE: return a->kind == WF_ARG_DTYPE;
-    case WF_T_SCALAR: return number;
-    case WF_T_GRAPH: return a->kind == WF_ARG_GRAPH;
-    default: return false;
+    case WF_T_INT:
+        return a->kind == WF_ARG_INT || a->kind == WF_ARG_BOOL;
+    case WF_T_INTS:
+        return a->kind == WF_ARG_INTS || a->kind == WF_ARG_INT || (a->kind == WF_ARG_TENSORS && !a->n);
+    case WF_T_FLOAT:
+        return number;
+    case WF_T_FLOATS:
+        return a->kind == WF_ARG_FLOATS || a->kind == WF_ARG_INTS;
+    case WF_T_BOOL:
+        return a->kind == WF_ARG_BOOL;
+    case WF_T_BOOLS:
+        return a->kind == WF_ARG_BOOLS;
+    case WF_T_STRING:
+        return a->kind == WF_ARG_STRING;
+    case WF_T_DTYPE:
+        return a->kind == WF_ARG_DTYPE;
+    case WF_T_SCALAR:
+        return number;
+    case WF_T_GRAPH:
+        return a->kind == WF_ARG_GRAPH;
+    default:
+        return false;
     }
 }
 
@@ -385,7 +403,10 @@ static void arguments(Imp *m, Scope *s, const json_t *node, const WfSchema *c, W
 
 /* ---- results ---- */
 
-typedef struct { const char *names[WF_MAX_RESULTS]; int n; } Results; /* NULL: an undefined result */
+typedef struct {
+    const char *names[WF_MAX_RESULTS];
+    int n;
+} Results; /* NULL: an undefined result */
 
 static void add_result(Imp *m, Results *r, const char *name)
 {
@@ -446,7 +467,8 @@ static void read_node(Imp *m, Scope *s, const json_t *node)
     if (dropped(target))
         return;
     uint32_t source = imp_source(m, node);
-    m->place = imp_place(m, strncmp(target, "torch.ops.", 10) ? target : target + 10, json_string_value(name), source);
+    m->place = imp_place(m, strncmp(target, "torch.ops.", 10) ? target : target + 10, json_string_value(name),
+                         source);
     if (imp_size_node(m, s, target, node))
         return;
     const WfOp *op = wf_op_find(target);
@@ -517,8 +539,8 @@ static WfGraph *sub_graph(Imp *m, const json_t *v)
         const json_t *x;
         const char *tag = imp_tag(m, json_array_get(outs, i), &x);
         if (!strcmp(tag, "as_tensor"))
-            wf_add_output(s.g, WF_OUT_USER, wf_arena_printf(m->a, "%zu", i), imp_tensor(m, &s, imp_tensor_name(m, x)),
-                          0);
+            wf_add_output(s.g, WF_OUT_USER, wf_arena_printf(m->a, "%zu", i),
+                          imp_tensor(m, &s, imp_tensor_name(m, x)), 0);
         else if (!strcmp(tag, "as_none"))
             wf_add_output(s.g, WF_OUT_USER, wf_arena_printf(m->a, "%zu", i), 0, 0);
         else

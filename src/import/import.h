@@ -4,8 +4,8 @@
 
 #include "ir/ir.h"
 
-/* An imported export. The graph (level aten) holds everything that later rooms need: inputs carry their start values
- * as pointers into the mapped file, which lives as long as the arena. */
+/* An imported export. The graph (level aten) holds everything that later rooms need: inputs carry their start
+ * values as pointers into the mapped file, which lives as long as the arena. */
 typedef struct {
     WfGraph *graph;
     const char *path;
@@ -13,13 +13,13 @@ typedef struct {
     const uint8_t *json;       /* models/NAME.json, in the mapping */
     size_t json_size;
     int schema_minor;
-    bool training;             /* training dialect; false: decomposed to core ATen, stop-gradients may be lost */
+    bool training; /* training dialect; false: decomposed to core ATen, stop-gradients may be lost */
 } WfModel;
 
-/* Reads the archive at `path`. Raises WEFT_ERR_IO (cannot be read), WEFT_ERR_FILE (not such a file, damaged, or
- * inconsistent) and WEFT_ERR_UNSUPPORTED (a newer or older format, an operator or a feature that Weft does not have;
- * all missing operators are named at once). A file in the decomposed dialect, which may have lost its no_grad and
- * detach marks, is only taken when accept_lost_stopgrad is set. */
+/* Reads the archive at `path`. Raises WEFT_ERR_IO (cannot be read), WEFT_ERR_FILE (not such a file, damaged,
+ * or inconsistent) and WEFT_ERR_UNSUPPORTED (a newer or older format, an operator or a feature that Weft does
+ * not have; all missing operators are named at once). A file in the decomposed dialect, which may have lost
+ * its no_grad and detach marks, is only taken when accept_lost_stopgrad is set. */
 WfModel *wf_import_pt2(WfCtx *ctx, WfArena *a, const char *path, bool accept_lost_stopgrad);
 /* The same from bytes that outlive the arena; `what` names them in messages. */
 WfModel *wf_import_pt2_bytes(WfCtx *ctx, WfArena *a, const void *at, size_t size, const char *what,

@@ -1,5 +1,5 @@
-/* Typed access to the file's JSON. Every value is asked for with the type that is needed; what is missing or of
- * another type ends the import with a sentence that says where. */
+/* Typed access to the file's JSON. Every value is asked for with the type that is needed; what is missing or
+ * of another type ends the import with a sentence that says where. */
 #include "import/private.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@ void imp_fail(Imp *m, weft_status code, const char *hint, const char *fmt, ...)
 
 static const char *type_name(json_type t)
 {
-    static const char *const names[] = {"an object", "a list", "a text", "an integer", "a number", "true", "false",
-                                        "null"};
+    static const char *const names[] = {"an object", "a list", "a text", "an integer",
+                                        "a number",  "true",   "false",  "null"};
     return (size_t)t < WF_LEN(names) ? names[t] : "a value";
 }
 
@@ -30,7 +30,8 @@ const json_t *imp_opt(Imp *m, const json_t *o, const char *key, json_type type)
     bool fits = json_typeof(v) == type || (type == JSON_TRUE && json_is_boolean(v)) ||
                 (type == JSON_REAL && json_is_number(v));
     if (!fits)
-        bad(m, "damaged model description: '%s' is %s instead of %s", key, type_name(json_typeof(v)), type_name(type));
+        bad(m, "damaged model description: '%s' is %s instead of %s", key, type_name(json_typeof(v)),
+            type_name(type));
     return v;
 }
 
@@ -67,4 +68,7 @@ const char *imp_tag(Imp *m, const json_t *u, const json_t **value)
     return json_object_iter_key(it);
 }
 
-const char *imp_tensor_name(Imp *m, const json_t *v) { return imp_string(m, v, "name"); }
+const char *imp_tensor_name(Imp *m, const json_t *v)
+{
+    return imp_string(m, v, "name");
+}

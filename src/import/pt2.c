@@ -1,6 +1,7 @@
-/* PT2 archives, as torch.export.save writes them: the order of reading. First the container and its version, then the
- * tables of weights, the symbolic sizes, the operators (all missing ones are reported together), the inputs of the
- * signature, the nodes, and the outputs. Parameters that are the same tensor become one input with several names. */
+/* PT2 archives, as torch.export.save writes them: the order of reading. First the container and its version,
+ * then the tables of weights, the symbolic sizes, the operators (all missing ones are reported together), the
+ * inputs of the signature, the nodes, and the outputs. Parameters that are the same tensor become one input
+ * with several names. */
 #include "import/private.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 enum { SCHEMA_MAJOR = 8 };
 
 static const char recipe[] = "export the training dialect, without run_decompositions(): "
-    "torch.export.save(torch.export.export(model.train(), args), \"model.pt2\")";
+                             "torch.export.save(torch.export.export(model.train(), args), \"model.pt2\")";
 
 /* ---- inputs ---- */
 
@@ -134,7 +135,8 @@ void imp_signature(Imp *m, Scope *s, const json_t *graph, const json_t *signatur
         const char *kind = imp_tag(m, json_array_get(specs, i), &spec);
         one_input(m, s, kind, spec);
     }
-    for (int i = 0; i < m->weights.n; i++) { /* parameters that the graph never mentions: kept for checkpoints */
+    for (int i = 0; i < m->weights.n;
+         i++) { /* parameters that the graph never mentions: kept for checkpoints */
         const Weight *w = &m->weights.at[i];
         if (w->input < 0 && !strncmp(w->file, "weights/", 8))
             stored_input(m, s->g, w->fqn, w->is_param ? WF_IN_PARAM : WF_IN_BUFFER, true);
@@ -209,7 +211,8 @@ static void check_version(Imp *m, const json_t *j, WfModel *model, bool accept)
     }
     model->training |= json_is_string(dialect) && !strcmp(json_string_value(dialect), "TRAINING");
     if (!model->training && !accept)
-        imp_fail(m, WEFT_ERR_UNSUPPORTED, recipe, "the export was decomposed, which loses torch.no_grad() and detach(): "
+        imp_fail(m, WEFT_ERR_UNSUPPORTED, recipe,
+                 "the export was decomposed, which loses torch.no_grad() and detach(): "
                  "gradients may be wrong (--accept-lost-stopgrad takes it all the same)");
 }
 

@@ -1,13 +1,19 @@
-/* Symbolic sizes. The file writes them as sympy's srepr, function notation over symbols; they become expressions of
- * the graph's table, which keeps canonical forms, so that equal sizes are equal values. Nodes that only compute sizes
- * (sym_size, operator.mul, ...) are evaluated here and leave no trace in the graph. */
+/* Symbolic sizes. The file writes them as sympy's srepr, function notation over symbols; they become
+ * expressions of the graph's table, which keeps canonical forms, so that equal sizes are equal values. Nodes
+ * that only compute sizes (sym_size, operator.mul, ...) are evaluated here and leave no trace in the graph.
+ */
 #include "import/private.h"
 
 #include <string.h>
 
 enum { MAX_EXPR_DEPTH = 64 };
 
-typedef struct { Imp *m; const char *p, *text; int depth; bool truncated; } Scan; /* truncated: directly below a truncation */
+typedef struct {
+    Imp *m;
+    const char *p, *text;
+    int depth;
+    bool truncated;
+} Scan; /* truncated: directly below a truncation */
 
 static WF_NORETURN void broken(Scan *s)
 {
@@ -33,8 +39,8 @@ static int word(Scan *s, char *out, int max)
 {
     blank(s);
     int n = 0;
-    while ((*s->p >= 'a' && *s->p <= 'z') || (*s->p >= 'A' && *s->p <= 'Z') || (*s->p >= '0' && *s->p <= '9') ||
-           *s->p == '_') {
+    while ((*s->p >= 'a' && *s->p <= 'z') || (*s->p >= 'A' && *s->p <= 'Z') ||
+           (*s->p >= '0' && *s->p <= '9') || *s->p == '_') {
         if (n == max - 1)
             broken(s);
         out[n++] = *s->p++;
@@ -71,8 +77,10 @@ static WfDim symbol(Scan *s)
         if (!*s->p++)
             broken(s);
     if (name[0] == 'u' && name[1] >= '0' && name[1] <= '9')
-        imp_fail(s->m, WEFT_ERR_UNSUPPORTED, "replace nonzero(), item() and boolean indexing by masks, or pad to a "
-                 "fixed size", "a size here depends on the values of a tensor, not on the sizes of the inputs");
+        imp_fail(s->m, WEFT_ERR_UNSUPPORTED,
+                 "replace nonzero(), item() and boolean indexing by masks, or pad to a "
+                 "fixed size",
+                 "a size here depends on the values of a tensor, not on the sizes of the inputs");
     WfDim d;
     if (wf_sym_find(s->m->e, name, &d))
         return d;
@@ -147,8 +155,9 @@ static WfDim call(Scan *s, const char *f)
             broken(s);
         return a[0];
     }
-    bool two = !strcmp(f, "FloorDiv") || !strcmp(f, "Mod") || !strcmp(f, "PythonMod") || !strcmp(f, "CleanDiv") ||
-               !strcmp(f, "CeilDiv") || !strcmp(f, "IntTrueDiv") || !strcmp(f, "Pow") || !strcmp(f, "PowByNatural");
+    bool two = !strcmp(f, "FloorDiv") || !strcmp(f, "Mod") || !strcmp(f, "PythonMod") ||
+               !strcmp(f, "CleanDiv") || !strcmp(f, "CeilDiv") || !strcmp(f, "IntTrueDiv") ||
+               !strcmp(f, "Pow") || !strcmp(f, "PowByNatural");
     if (!two)
         unsupported(s->m, "a size is computed with %s, which is not supported", f);
     if (arguments(s, a, 2) != 2)
@@ -210,10 +219,12 @@ void imp_symbols(Imp *m, const json_t *ranges)
 {
     const char *name;
     json_t *r;
-    json_object_foreach((json_t *)ranges, name, r) {
+    json_object_foreach((json_t *)ranges, name, r)
+    {
         if (name[0] == 'u') /* data dependent: an error where a size uses it */
             continue;
-        const json_t *lo = imp_opt(m, r, "min_val", JSON_INTEGER), *hi = imp_opt(m, r, "max_val", JSON_INTEGER);
+        const json_t *lo = imp_opt(m, r, "min_val", JSON_INTEGER),
+                     *hi = imp_opt(m, r, "max_val", JSON_INTEGER);
         int64_t a = lo ? json_integer_value(lo) : 0, b = hi ? json_integer_value(hi) : INT64_MAX;
         if (a < 0)
             a = 0; /* sizes */
@@ -231,7 +242,8 @@ void imp_symbols(Imp *m, const json_t *ranges)
 
 WfDtype imp_meta(Imp *m, const json_t *meta, int *rank, WfDim *shape, bool *contiguous)
 {
-    const json_t *sizes = imp_get(m, meta, "sizes", JSON_ARRAY), *strides = imp_get(m, meta, "strides", JSON_ARRAY);
+    const json_t *sizes = imp_get(m, meta, "sizes", JSON_ARRAY),
+                 *strides = imp_get(m, meta, "strides", JSON_ARRAY);
     WfDtype t = imp_dtype(m, imp_int(m, meta, "dtype"));
     const json_t *layout = imp_opt(m, meta, "layout", JSON_INTEGER);
     size_t r = json_array_size(sizes);
@@ -289,10 +301,12 @@ static bool operand(Imp *m, Scope *s, const json_t *node, size_t i, WfDim *out)
 
 static bool compute(Imp *m, Scope *s, const char *op, const json_t *node, WfDim *out)
 {
-    static const struct { const char *name; WfDim (*f)(WfExprs *, WfDim, WfDim); } table[] = {
-        {"_operator.add", wf_eadd}, {"_operator.sub", wf_esub}, {"_operator.mul", wf_emul},
-        {"_operator.floordiv", wf_efloordiv}, {"_operator.mod", wf_emod}, {"torch.sym_max", wf_emax},
-        {"torch.sym_min", wf_emin}, {"_operator.pow", NULL}};
+    static const struct {
+        const char *name;
+        WfDim (*f)(WfExprs *, WfDim, WfDim);
+    } table[] = {{"_operator.add", wf_eadd},           {"_operator.sub", wf_esub}, {"_operator.mul", wf_emul},
+                 {"_operator.floordiv", wf_efloordiv}, {"_operator.mod", wf_emod}, {"torch.sym_max", wf_emax},
+                 {"torch.sym_min", wf_emin},           {"_operator.pow", NULL}};
     WfDim a, b;
     if (!strcmp(op, "torch.ops.aten.sym_size.int") || !strcmp(op, "torch.ops.aten.sym_numel.default")) {
         const json_t *v;

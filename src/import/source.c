@@ -1,5 +1,6 @@
-/* Where a node comes from: the user's line in the recorded Python stack, and the module path. A stack is text as
- * Python prints it, outermost frame first; the frame wanted is the innermost one that is not PyTorch's own. */
+/* Where a node comes from: the user's line in the recorded Python stack, and the module path. A stack is text
+ * as Python prints it, outermost frame first; the frame wanted is the innermost one that is not PyTorch's
+ * own. */
 #include "import/private.h"
 
 #include <stdlib.h>
@@ -19,7 +20,11 @@ static bool is_torch(const char *file, size_t n)
     return false;
 }
 
-typedef struct { const char *file, *code; size_t file_n, code_n; int line; } Frame;
+typedef struct {
+    const char *file, *code;
+    size_t file_n, code_n;
+    int line;
+} Frame;
 
 /* Reads one frame at p ("File "x", line 3, in f\n    code"); NULL when there is none. */
 static const char *frame(const char *p, Frame *f)
@@ -82,7 +87,8 @@ uint32_t imp_source(Imp *m, const json_t *node)
     WfSource s = {.line = best.line, .module = module};
     s.file = best.file ? wf_arena_strndup(m->a, best.file, best.file_n) : NULL;
     s.code = best.code_n ? wf_arena_strndup(m->a, best.code, best.code_n) : NULL;
-    const char *key = wf_arena_printf(m->a, "%s\n%d\n%s\n%s", s.file ? s.file : "", s.line, s.code ? s.code : "", module);
+    const char *key =
+        wf_arena_printf(m->a, "%s\n%d\n%s\n%s", s.file ? s.file : "", s.line, s.code ? s.code : "", module);
     int64_t id;
     if (wf_map_get(m->source_ids, key, &id))
         return (uint32_t)id;

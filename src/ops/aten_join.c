@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define E (g->exprs)
-#define X wf_tensor(n, 0)
+#define E          (g->exprs)
+#define X          wf_tensor(n, 0)
 #define RULE(name) static int name(WfGraph *g, const WfNode *n, WfVal *out)
 
 static int give(WfVal *out, WfVal v)
@@ -20,7 +20,8 @@ static bool is_nothing(WfGraph *g, WfVal v) /* torch.cat skips tensors of shape 
     return wf_rank_of(g, v) == 1 && wf_size_of(g, v, 0) == 0;
 }
 
-/* Promotes to one dtype; `skip` leaves out empty vectors, as torch.cat does. Returns the number of tensors. */
+/* Promotes to one dtype; `skip` leaves out empty vectors, as torch.cat does. Returns the number of tensors.
+ */
 static int collect(WfGraph *g, const WfNode *n, bool skip, WfVal *v)
 {
     const WfArg *a = &n->args[0];
@@ -74,9 +75,18 @@ static int stack_along(WfGraph *g, const WfNode *n, WfVal *out, int rank, int di
     return give(out, join(g, n, v, k, dim));
 }
 
-RULE(hstack) { return stack_along(g, n, out, 1, -1); }
-RULE(vstack) { return stack_along(g, n, out, 2, 0); }
-RULE(dstack) { return stack_along(g, n, out, 3, 2); }
+RULE(hstack)
+{
+    return stack_along(g, n, out, 1, -1);
+}
+RULE(vstack)
+{
+    return stack_along(g, n, out, 2, 0);
+}
+RULE(dstack)
+{
+    return stack_along(g, n, out, 3, 2);
+}
 
 RULE(column_stack)
 {
@@ -110,7 +120,8 @@ RULE(block_diag)
 RULE(meshgrid)
 {
     const WfArg *a = &n->args[0];
-    bool swap = n->schema->n_params > 1 && n->args[1].kind == WF_ARG_STRING && !strcmp(n->args[1].s, "xy") && a->n > 1;
+    bool swap = n->schema->n_params > 1 && n->args[1].kind == WF_ARG_STRING && !strcmp(n->args[1].s, "xy") &&
+                a->n > 1;
     WfDim shape[WF_MAX_RANK];
     wf_need_rank(g, n, a->n);
     for (int i = 0; i < a->n; i++) {
@@ -154,8 +165,14 @@ static int flip_one(WfGraph *g, const WfNode *n, WfVal *out, int dim)
     return give(out, wf_flip(g, X, &dim, 1));
 }
 
-RULE(fliplr) { return flip_one(g, n, out, 1); }
-RULE(flipud) { return flip_one(g, n, out, 0); }
+RULE(fliplr)
+{
+    return flip_one(g, n, out, 1);
+}
+RULE(flipud)
+{
+    return flip_one(g, n, out, 0);
+}
 
 static WfVal roll_dim(WfGraph *g, WfVal v, int dim, WfDim shift)
 {
@@ -176,7 +193,8 @@ RULE(roll)
     WfVal v = X;
     if (!d->n && s->n == 1) {
         WfDim flat[1] = {wf_numel(g, X)};
-        return give(out, wf_reshape(g, roll_dim(g, wf_reshape(g, X, 1, flat), 0, s->ints[0]), x->rank, x->shape));
+        return give(out,
+                    wf_reshape(g, roll_dim(g, wf_reshape(g, X, 1, flat), 0, s->ints[0]), x->rank, x->shape));
     }
     if (s->n != d->n)
         wf_fail_node(g, n, WEFT_ERR_FILE, "every dimension needs a shift");
@@ -195,10 +213,14 @@ RULE(rot90)
     if (a == b)
         wf_fail_node(g, n, WEFT_ERR_FILE, "the two dimensions must differ");
     switch (((wf_lit(g, n, 1) % 4) + 4) % 4) {
-    case 1: return give(out, wf_transpose(g, wf_flip(g, X, &b, 1), a, b));
-    case 2: return give(out, wf_flip(g, X, both, 2));
-    case 3: return give(out, wf_transpose(g, wf_flip(g, X, &a, 1), a, b));
-    default: return give(out, X);
+    case 1:
+        return give(out, wf_transpose(g, wf_flip(g, X, &b, 1), a, b));
+    case 2:
+        return give(out, wf_flip(g, X, both, 2));
+    case 3:
+        return give(out, wf_transpose(g, wf_flip(g, X, &a, 1), a, b));
+    default:
+        return give(out, X);
     }
 }
 
@@ -280,8 +302,8 @@ static WfVal pad_constant(WfGraph *g, const WfNode *n, double value)
     return rank ? wf_pad(g, X, lo, hi, value) : X;
 }
 
-/* The edges of one dimension: mirrored without the border, or the border itself, or the other end. Negative amounts
- * crop first. */
+/* The edges of one dimension: mirrored without the border, or the border itself, or the other end. Negative
+ * amounts crop first. */
 static WfVal pad_edge(WfGraph *g, const WfNode *n, WfVal v, int dim, WfDim lo, WfDim hi, char mode)
 {
     WfDim size = wf_size_of(g, v, dim), from = 0, to = size, zero = 0;
@@ -303,15 +325,15 @@ static WfVal pad_edge(WfGraph *g, const WfNode *n, WfVal v, int dim, WfDim lo, W
     if ((lo != 0 || hi != 0) && wf_eprove_lt(E, size, need))
         wf_fail_node(g, n, WEFT_ERR_FILE, "dimension %d is too small to be padded so far", dim);
     if (lo != 0)
-        part[k++] = mode == 'r' ? wf_flip(g, wf_slice(g, v, dim, 1, wf_eadd(E, lo, 1), 1), &dim, 1)
-                  : mode == 'e' ? repeat_dim(g, n, wf_slice(g, v, dim, zero, 1, 1), dim, lo, false)
-                                : wf_slice(g, v, dim, wf_esub(E, size, lo), size, 1);
+        part[k++] = mode == 'r'   ? wf_flip(g, wf_slice(g, v, dim, 1, wf_eadd(E, lo, 1), 1), &dim, 1)
+                    : mode == 'e' ? repeat_dim(g, n, wf_slice(g, v, dim, zero, 1, 1), dim, lo, false)
+                                  : wf_slice(g, v, dim, wf_esub(E, size, lo), size, 1);
     part[k++] = v;
     WfDim last = wf_esub(E, size, 1);
     if (hi != 0)
-        part[k++] = mode == 'r' ? wf_flip(g, wf_slice(g, v, dim, wf_esub(E, last, hi), last, 1), &dim, 1)
-                  : mode == 'e' ? repeat_dim(g, n, wf_slice(g, v, dim, last, size, 1), dim, hi, false)
-                                : wf_slice(g, v, dim, zero, hi, 1);
+        part[k++] = mode == 'r'   ? wf_flip(g, wf_slice(g, v, dim, wf_esub(E, last, hi), last, 1), &dim, 1)
+                    : mode == 'e' ? repeat_dim(g, n, wf_slice(g, v, dim, last, size, 1), dim, hi, false)
+                                  : wf_slice(g, v, dim, zero, hi, 1);
     return wf_cat(g, part, k, dim);
 }
 
@@ -338,9 +360,18 @@ RULE(pad)
     wf_fail_node(g, n, WEFT_ERR_FILE, "no way of padding is called '%s'", mode);
 }
 
-RULE(constant_pad) { return give(out, pad_constant(g, n, wf_float(g, n, 2))); }
-RULE(reflection_pad) { return give(out, pad_edges(g, n, 'r')); }
-RULE(replication_pad) { return give(out, pad_edges(g, n, 'e')); }
+RULE(constant_pad)
+{
+    return give(out, pad_constant(g, n, wf_float(g, n, 2)));
+}
+RULE(reflection_pad)
+{
+    return give(out, pad_edges(g, n, 'r'));
+}
+RULE(replication_pad)
+{
+    return give(out, pad_edges(g, n, 'e'));
+}
 
 /* ---- triangles and diagonals ---- */
 
@@ -361,8 +392,14 @@ static int triangle(WfGraph *g, const WfNode *n, WfVal *out, const char *keep)
     return give(out, wf_where(g, hit, X, wf_like(g, X, 0)));
 }
 
-RULE(tril) { return triangle(g, n, out, "prim.le"); }
-RULE(triu) { return triangle(g, n, out, "prim.ge"); }
+RULE(tril)
+{
+    return triangle(g, n, out, "prim.le");
+}
+RULE(triu)
+{
+    return triangle(g, n, out, "prim.ge");
+}
 
 /* Where column - row == offset. */
 static WfVal on_diagonal(WfGraph *g, WfDim rows, WfDim columns, int64_t offset)
@@ -380,8 +417,8 @@ static WfVal embed(WfGraph *g, const WfNode *n, WfVal v, int64_t offset, int dim
     int64_t extra = offset < 0 ? -offset : offset;
     v = wf_pad_dim(g, v, rank - 1, 0, extra, 0); /* indexed by the row above, by the column below */
     WfDim side = wf_size_of(g, v, -1);
-    WfVal m = wf_where(g, on_diagonal(g, side, side, offset), wf_unsqueeze(g, v, offset < 0 ? rank - 1 : rank),
-                       wf_like(g, v, 0));
+    WfVal m = wf_where(g, on_diagonal(g, side, side, offset),
+                       wf_unsqueeze(g, v, offset < 0 ? rank - 1 : rank), wf_like(g, v, 0));
     for (int i = 0; i <= rank; i++)
         perm[i] = i == dim1 ? rank - 1 : i == dim2 ? rank : k++;
     return wf_permute(g, m, perm);
@@ -424,7 +461,8 @@ RULE(diagonal_scatter)
     WfVal x = wf_permute(g, X, to), src = wf_operand(g, n, 1, wf_dtype_of(g, X));
     WfDim rows = wf_size_of(g, x, -2), columns = wf_size_of(g, x, -1);
     int64_t offset = wf_lit(g, n, 2);
-    WfVal m = embed(g, n, src, offset, rank - 2, rank - 1); /* at least as large as needed in both dimensions */
+    WfVal m =
+        embed(g, n, src, offset, rank - 2, rank - 1); /* at least as large as needed in both dimensions */
     WfDim lo[WF_MAX_RANK] = {0}, hi[WF_MAX_RANK] = {0};
     hi[rank - 2] = wf_esub(E, rows, wf_size_of(g, m, -2));
     hi[rank - 1] = wf_esub(E, columns, wf_size_of(g, m, -1));
@@ -506,7 +544,9 @@ RULE(pixel_unshuffle) /* [.., C, H r, W r] -> [.., C r r, H, W] */
     return give(out, wf_reshape(g, wf_permute(g, wf_reshape(g, X, rank + 2, s), perm), rank, y));
 }
 
-typedef struct { int64_t kernel[2], dilation[2], padding[2], stride[2]; } Windows;
+typedef struct {
+    int64_t kernel[2], dilation[2], padding[2], stride[2];
+} Windows;
 
 static void windows(WfGraph *g, const WfNode *n, int first, Windows *w)
 {
@@ -514,7 +554,8 @@ static void windows(WfGraph *g, const WfNode *n, int first, Windows *w)
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 2; i++) {
             const WfArg *a = &n->args[first + k];
-            if (a->n != 2 || !wf_elit(E, a->ints[i], &lists[k][i]) || lists[k][i] < (k != 2) || lists[k][i] > INT32_MAX)
+            if (a->n != 2 || !wf_elit(E, a->ints[i], &lists[k][i]) || lists[k][i] < (k != 2) ||
+                lists[k][i] > INT32_MAX)
                 wf_fail_node(g, n, WEFT_ERR_FILE, "argument '%s' must be two fixed numbers",
                              n->schema->params[first + k].name);
         }
@@ -558,8 +599,12 @@ RULE(col2im) /* the sum of all windows at their places */
             wf_fail_node(g, n, WEFT_ERR_FILE, "a window does not fit into the image");
         count[i] = wf_eadd(E, wf_efloordiv(E, span, w.stride[i]), 1);
     }
-    WfDim shape[6] = {wf_size_of(g, v, 0), exact(g, n, wf_size_of(g, v, 1), wf_emul(E, w.kernel[0], w.kernel[1])),
-                      w.kernel[0], w.kernel[1], count[0], count[1]};
+    WfDim shape[6] = {wf_size_of(g, v, 0),
+                      exact(g, n, wf_size_of(g, v, 1), wf_emul(E, w.kernel[0], w.kernel[1])),
+                      w.kernel[0],
+                      w.kernel[1],
+                      count[0],
+                      count[1]};
     int perm[6] = {0, 1, 4, 5, 2, 3};
     v = wf_permute(g, wf_reshape(g, v, 6, shape), perm);
     for (int i = 1; i >= 0; i--)
@@ -569,7 +614,10 @@ RULE(col2im) /* the sum of all windows at their places */
     return give(out, rank == 2 ? wf_squeeze(g, v, 0) : v);
 }
 
-#define ROW(text, rule) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule}
+#define ROW(text, rule)                                                   \
+    {                                                                     \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
+    }
 
 static const WfOp ops[] = {
     ROW("cat(Tensor[] tensors, int dim=0) -> Tensor", cat),
@@ -590,8 +638,10 @@ static const WfOp ops[] = {
     ROW("rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", rot90),
     ROW("repeat(Tensor self, SymInt[] repeats) -> Tensor", repeat),
     ROW("tile(Tensor self, SymInt[] dims) -> Tensor", repeat),
-    ROW("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> "
-        "Tensor", repeat_interleave),
+    ROW("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) "
+        "-> "
+        "Tensor",
+        repeat_interleave),
     ROW("pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor", pad),
     ROW("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", constant_pad),
     ROW("reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor", reflection_pad),
@@ -604,13 +654,19 @@ static const WfOp ops[] = {
     ROW("triu(Tensor self, SymInt diagonal=0) -> Tensor", triu),
     ROW("diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", diag_embed),
     ROW("diag(Tensor self, int diagonal=0) -> Tensor", diag),
-    ROW("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", diagonal_scatter),
+    ROW("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor",
+        diagonal_scatter),
     ROW("channel_shuffle(Tensor self, SymInt groups) -> Tensor", channel_shuffle),
     ROW("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", pixel_shuffle),
     ROW("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", pixel_unshuffle),
-    ROW("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor", im2col),
+    ROW("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
+        im2col),
     ROW("col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, "
-        "int[2] stride) -> Tensor", col2im),
+        "int[2] stride) -> Tensor",
+        col2im),
     {0}};
 
-void wf_ops_aten_join(void) { wf_register(ops); }
+void wf_ops_aten_join(void)
+{
+    wf_register(ops);
+}

@@ -1,13 +1,13 @@
-/* ATen's views and copies of shape: every one is expanded into the index maps of view.c, so that none of them costs
- * anything by itself. Dimension numbers may be negative, sizes symbolic, slice bounds out of range: all of that is
- * settled here, and primitives only see proper ranges. Rows are at the end; aten_join.c has the ops that join, pad and
- * rearrange. */
+/* ATen's views and copies of shape: every one is expanded into the index maps of view.c, so that none of them
+ * costs anything by itself. Dimension numbers may be negative, sizes symbolic, slice bounds out of range: all
+ * of that is settled here, and primitives only see proper ranges. Rows are at the end; aten_join.c has the
+ * ops that join, pad and rearrange. */
 #include "ops/aten_view.h"
 
 #include <string.h>
 
-#define E (g->exprs)
-#define X wf_tensor(n, 0)
+#define E          (g->exprs)
+#define X          wf_tensor(n, 0)
 #define RULE(name) static int name(WfGraph *g, const WfNode *n, WfVal *out)
 
 /* ---- shared ---- */
@@ -30,7 +30,8 @@ static WfDim wrap(WfGraph *g, const WfNode *n, WfDim v, WfDim size)
         return v;
     if (wf_eprove_lt(E, v, 0))
         return wf_eadd(E, v, size);
-    wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "an index may be negative or not, depending on the input's size");
+    wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+                 "an index may be negative or not, depending on the input's size");
 }
 
 static WfDim clamp(WfGraph *g, WfDim v, WfDim size)
@@ -220,9 +221,18 @@ WfVal wf_atleast(WfGraph *g, WfVal v, int rank)
     return wf_reshape(g, v, rank, shape);
 }
 
-RULE(atleast_1d) { return atleast(g, n, out, 1); }
-RULE(atleast_2d) { return atleast(g, n, out, 2); }
-RULE(atleast_3d) { return atleast(g, n, out, 3); }
+RULE(atleast_1d)
+{
+    return atleast(g, n, out, 1);
+}
+RULE(atleast_2d)
+{
+    return atleast(g, n, out, 2);
+}
+RULE(atleast_3d)
+{
+    return atleast(g, n, out, 3);
+}
 
 /* ---- permutations ---- */
 
@@ -237,7 +247,8 @@ RULE(t)
 {
     int rank = wf_rank_of(g, X);
     if (rank > 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "only matrices and vectors can be transposed without naming dimensions");
+        wf_fail_node(g, n, WEFT_ERR_FILE,
+                     "only matrices and vectors can be transposed without naming dimensions");
     out[0] = rank == 2 ? wf_transpose(g, X, 0, 1) : X;
     return 1;
 }
@@ -326,7 +337,8 @@ static int need_dim(WfGraph *g, const WfNode *n, int arg)
 RULE(narrow)
 {
     int dim = need_dim(g, n, 1);
-    WfDim size = wf_size_of(g, X, dim), start = wrap(g, n, wf_int(n, 2), size), end = wf_eadd(E, start, wf_int(n, 3));
+    WfDim size = wf_size_of(g, X, dim), start = wrap(g, n, wf_int(n, 2), size),
+          end = wf_eadd(E, start, wf_int(n, 3));
     if (!wf_eprove_ge0(E, wf_int(n, 3)) || !wf_eprove_ge0(E, start) || wf_eprove_lt(E, size, end))
         wf_fail_node(g, n, WEFT_ERR_FILE, "the range is outside the dimension");
     out[0] = wf_slice(g, X, dim, start, end, 1);
@@ -346,7 +358,8 @@ static int pieces(WfGraph *g, const WfNode *n, int dim, int64_t count, WfDim ste
 {
     WfDim at = 0, size = wf_size_of(g, X, dim);
     if (count < 1 || count > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)count, WF_MAX_RESULTS);
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)count,
+                     WF_MAX_RESULTS);
     for (int i = 0; i < count; i++) {
         WfDim end = i == count - 1 ? size : wf_eadd(E, at, step);
         out[i] = wf_slice(g, X, dim, at, end, 1);
@@ -474,7 +487,8 @@ RULE(unbind)
     if (!wf_elit(E, wf_size_of(g, X, dim), &k))
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of pieces depends on the input's size");
     if (k > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)k, WF_MAX_RESULTS);
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)k,
+                     WF_MAX_RESULTS);
     for (int i = 0; i < k; i++)
         out[i] = wf_squeeze(g, wf_slice(g, X, dim, i, i + 1, 1), dim);
     return (int)k;
@@ -571,7 +585,8 @@ WfVal wf_diagonal(WfGraph *g, const WfNode *n, WfVal v, int64_t offset, int dim1
     if (offset < -(INT64_C(1) << 40) || offset > (INT64_C(1) << 40))
         wf_fail_node(g, n, WEFT_ERR_FILE, "the offset of the diagonal is too large");
     WfDim start = offset >= 0 ? offset : wf_emul(E, -offset, columns);
-    WfDim r = offset >= 0 ? rows : wf_esub(E, rows, -offset), w = offset >= 0 ? wf_esub(E, columns, offset) : columns;
+    WfDim r = offset >= 0 ? rows : wf_esub(E, rows, -offset),
+          w = offset >= 0 ? wf_esub(E, columns, offset) : columns;
     WfDim len = wf_emax(E, 0, wf_emin(E, r, w));
     WfDim end = wf_eadd(E, start, wf_eadd(E, wf_emul(E, wf_esub(E, len, 1), c + 1), 1));
     if (len == 0)
@@ -617,8 +632,8 @@ RULE(unfold)
     return 1;
 }
 
-/* Strides that describe a dense tensor in some order of its dimensions: a permutation of a reshape. The operand is
- * taken to be contiguous, which functionalize has checked. */
+/* Strides that describe a dense tensor in some order of its dimensions: a permutation of a reshape. The
+ * operand is taken to be contiguous, which functionalize has checked. */
 RULE(as_strided)
 {
     const WfArg *size = &n->args[1], *stride = &n->args[2];
@@ -679,9 +694,15 @@ RULE(zero)
     return 1;
 }
 
-#define ROW(text, rule) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule}
+#define ROW(text, rule)                                                   \
+    {                                                                     \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
+    }
 /* functionalize changes what the operand's name stands for; there is nothing to compute */
-#define META(text) {.schema = "aten." text, .family = WF_COMPOSITE}
+#define META(text)                                     \
+    {                                                  \
+        .schema = "aten." text, .family = WF_COMPOSITE \
+    }
 
 static const WfOp ops[] = {
     ROW("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view),
@@ -722,17 +743,21 @@ static const WfOp ops[] = {
     ROW("movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", movedim),
     ROW("moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)", movedim),
     ROW("moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", movedim),
-    ROW("slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
+    ROW("slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
+        "Tensor(a)",
         slice),
-    ROW("slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
+    ROW("slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
+        "Tensor",
         slice),
     ROW("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", narrow),
     ROW("narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor", narrow),
     ROW("select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", select_int),
     ROW("select_copy.int(Tensor self, int dim, SymInt index) -> Tensor", select_int),
     ROW("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", select_scatter),
-    ROW("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
-        "Tensor", slice_scatter),
+    ROW("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt "
+        "step=1) -> "
+        "Tensor",
+        slice_scatter),
     ROW("split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", split),
     ROW("split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", split),
     ROW("unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", split),
@@ -742,8 +767,10 @@ static const WfOp ops[] = {
     ROW("unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", split_sizes),
     ROW("chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", chunk),
     ROW("unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk),
-    ROW("tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", tensor_split),
-    ROW("tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", tensor_split_at),
+    ROW("tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]",
+        tensor_split),
+    ROW("tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]",
+        tensor_split_at),
     ROW("hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", hsplit),
     ROW("vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", vsplit),
     ROW("unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", unbind),
@@ -756,7 +783,8 @@ static const WfOp ops[] = {
     ROW("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", diagonal),
     ROW("linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)", diagonal),
     ROW("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", unfold),
-    ROW("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+    ROW("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> "
+        "Tensor(a)",
         as_strided),
     ROW("contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)", same),
     ROW("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", same),
@@ -779,7 +807,8 @@ static const WfOp ops[] = {
     META("squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)"),
     META("squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!)"),
     META("unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)"),
-    {.schema = "aten.transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", .family = WF_COMPOSITE,
+    {.schema = "aten.transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)",
+     .family = WF_COMPOSITE,
      .functional = "aten.transpose.int"},
     META("swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)"),
     META("swapdims_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)"),
@@ -787,4 +816,7 @@ static const WfOp ops[] = {
     META("detach_(Tensor(a!) self) -> Tensor(a!)"),
     {0}};
 
-void wf_ops_aten_view(void) { wf_register(ops); }
+void wf_ops_aten_view(void)
+{
+    wf_register(ops);
+}

@@ -1,6 +1,7 @@
-/* Operators that hold sub-graphs. Their arguments have no names in an export; the importer fills these parameters by
- * position and collects the operands in the last one. functionalize inlines the regions; what it cannot inline is an
- * error there. Also `graft`, which gives a tensor new data but keeps its place in the gradient. */
+/* Operators that hold sub-graphs. Their arguments have no names in an export; the importer fills these
+ * parameters by position and collects the operands in the last one. functionalize inlines the regions; what
+ * it cannot inline is an error there. Also `graft`, which gives a tensor new data but keeps its place in the
+ * gradient. */
 #include "ops/ops_private.h"
 
 static int graft_decompose(WfGraph *g, const WfNode *n, WfVal *out)
@@ -25,20 +26,32 @@ static void graft_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 }
 
 static const WfOp ops[] = {
-    {.schema = "higher_order.wrap_with_set_grad_enabled(bool enabled, Graph body, Tensor[] operands) -> Tensor[]",
+    {.schema =
+         "higher_order.wrap_with_set_grad_enabled(bool enabled, Graph body, Tensor[] operands) -> Tensor[]",
      .family = WF_HOP},
-    {.schema = "higher_order.wrap_with_autocast(str device_type, ScalarType? dtype, bool enabled, bool? cache_enabled, "
-               "Graph body, Tensor[] operands) -> Tensor[]", .family = WF_HOP},
-    {.schema = "higher_order.cond(Tensor pred, Graph true_body, Graph false_body, Tensor[] operands) -> Tensor[]",
+    {.schema = "higher_order.wrap_with_autocast(str device_type, ScalarType? dtype, bool enabled, bool? "
+               "cache_enabled, "
+               "Graph body, Tensor[] operands) -> Tensor[]",
      .family = WF_HOP},
-    {.schema = "higher_order.while_loop(Graph cond, Graph body, Tensor[] carried, Tensor[] extra) -> Tensor[]",
+    {.schema =
+         "higher_order.cond(Tensor pred, Graph true_body, Graph false_body, Tensor[] operands) -> Tensor[]",
+     .family = WF_HOP},
+    {.schema =
+         "higher_order.while_loop(Graph cond, Graph body, Tensor[] carried, Tensor[] extra) -> Tensor[]",
      .family = WF_HOP},
     {.schema = "higher_order.scan(Graph body, Tensor[] init, Tensor[] xs, Tensor[] extra) -> Tensor[]",
      .family = WF_HOP},
-    {.schema = "higher_order.map_impl(Graph body, Tensor[] xs, Tensor[] extra) -> Tensor[]", .family = WF_HOP},
+    {.schema = "higher_order.map_impl(Graph body, Tensor[] xs, Tensor[] extra) -> Tensor[]",
+     .family = WF_HOP},
     /* `value`, whose gradient goes to x as if x had this value: what an in-place write under no_grad does. */
-    {.schema = "prim.graft(Tensor x, Tensor value) -> Tensor", .family = WF_COMPOSITE, .infer = graft_infer,
-     .decompose = graft_decompose, .vjp = graft_vjp},
+    {.schema = "prim.graft(Tensor x, Tensor value) -> Tensor",
+     .family = WF_COMPOSITE,
+     .infer = graft_infer,
+     .decompose = graft_decompose,
+     .vjp = graft_vjp},
     {0}};
 
-void wf_ops_control(void) { wf_register(ops); }
+void wf_ops_control(void)
+{
+    wf_register(ops);
+}

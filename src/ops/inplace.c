@@ -1,11 +1,13 @@
-/* In-place operators that are nothing but a schema: functionalize replaces each by its functional twin. A family may
- * have such rows of its own; this table, read last, adds those that no family has, where the twin exists. An operator
- * without a twin stays unknown, so that an import names it among what is missing. */
+/* In-place operators that are nothing but a schema: functionalize replaces each by its functional twin. A
+ * family may have such rows of its own; this table, read last, adds those that no family has, where the twin
+ * exists. An operator without a twin stays unknown, so that an import names it among what is missing. */
 #include "ops/ops_private.h"
 
 #include <string.h>
 
-static const struct { const char *schema, *functional; } table[] = {
+static const struct {
+    const char *schema, *functional;
+} table[] = {
     {"aten.add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)", NULL},
     {"aten.add_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)", NULL},
     {"aten.sub_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)", NULL},
@@ -71,15 +73,18 @@ static const struct { const char *schema, *functional; } table[] = {
     {"aten.sinc_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.logit_(Tensor(a!) self, float? eps=None) -> Tensor(a!)", NULL},
     {"aten.nan_to_num_(Tensor(a!) self, float? nan=None, float? posinf=None, float? "
-     "neginf=None) -> Tensor(a!)", NULL},
+     "neginf=None) -> Tensor(a!)",
+     NULL},
     {"aten.atan2_(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
     {"aten.hypot_(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
     {"aten.lerp_.Scalar(Tensor(a!) self, Tensor end, Scalar weight) -> Tensor(a!)", NULL},
     {"aten.lerp_.Tensor(Tensor(a!) self, Tensor end, Tensor weight) -> Tensor(a!)", NULL},
     {"aten.addcmul_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.addcdiv_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.copysign_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
     {"aten.copysign_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", NULL},
     {"aten.xlogy_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
@@ -96,7 +101,8 @@ static const struct { const char *schema, *functional; } table[] = {
     {"aten.relu6_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.leaky_relu_(Tensor(a!) self, Scalar negative_slope=0.01) -> Tensor(a!)", NULL},
     {"aten.elu_(Tensor(a!) self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.selu_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.celu_(Tensor(a!) self, Scalar alpha=1.) -> Tensor(a!)", NULL},
     {"aten.silu_(Tensor(a!) self) -> Tensor(a!)", NULL},
@@ -110,7 +116,8 @@ static const struct { const char *schema, *functional; } table[] = {
     {"aten.feature_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", NULL},
     {"aten.alpha_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)", NULL},
     {"aten.rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, "
-     "bool training=False, Generator? generator=None) -> Tensor(a!)", NULL},
+     "bool training=False, Generator? generator=None) -> Tensor(a!)",
+     NULL},
     {"aten.eq_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
     {"aten.eq_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", NULL},
     {"aten.ne_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", NULL},
@@ -150,60 +157,81 @@ static const struct { const char *schema, *functional; } table[] = {
     {"aten.masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", NULL},
     {"aten.masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", NULL},
     {"aten.index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool "
-     "accumulate=False) -> Tensor(a!)", NULL},
+     "accumulate=False) -> Tensor(a!)",
+     NULL},
     {"aten._index_put_impl_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool "
-     "accumulate=False, bool unsafe=False) -> Tensor(a!)", "aten.index_put"},
+     "accumulate=False, bool unsafe=False) -> Tensor(a!)",
+     "aten.index_put"},
     {"aten.index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar "
-     "alpha=1) -> Tensor(a!)", NULL},
+     "alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)", NULL},
     {"aten.index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)", NULL},
     {"aten.scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)", NULL},
     {"aten.scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str "
-     "reduce) -> Tensor(a!)", NULL},
+     "reduce) -> Tensor(a!)",
+     NULL},
     {"aten.scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, "
-     "str reduce) -> Tensor(a!)", NULL},
+     "str reduce) -> Tensor(a!)",
+     NULL},
     {"aten.scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)", NULL},
     {"aten.scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str "
-     "reduce, *, bool include_self=True) -> Tensor(a!)", NULL},
+     "reduce, *, bool include_self=True) -> Tensor(a!)",
+     NULL},
     {"aten.index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str "
-     "reduce, *, bool include_self=True) -> Tensor(a!)", NULL},
+     "reduce, *, bool include_self=True) -> Tensor(a!)",
+     NULL},
     {"aten.put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)", NULL},
     {"aten.tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)", NULL},
     {"aten.triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)", NULL},
     {"aten.cumsum_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)", NULL},
     {"aten.cumprod_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)", NULL},
     {"aten.addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar "
-     "alpha=1) -> Tensor(a!)", NULL},
+     "alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar "
-     "alpha=1) -> Tensor(a!)", NULL},
+     "alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
-     "alpha=1) -> Tensor(a!)", NULL},
+     "alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar "
-     "alpha=1) -> Tensor(a!)", NULL},
+     "alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
-     "Scalar alpha=1) -> Tensor(a!)", NULL},
+     "Scalar alpha=1) -> Tensor(a!)",
+     NULL},
     {"aten.renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)", NULL},
     {"aten.bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)", NULL},
     {"aten.bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> "
-     "Tensor(a!)", "aten.bernoulli.p"},
+     "Tensor(a!)",
+     "aten.bernoulli.p"},
     {"aten.uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? "
-     "generator=None) -> Tensor(a!)", NULL},
+     "generator=None) -> Tensor(a!)",
+     NULL},
     {"aten.normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? "
-     "generator=None) -> Tensor(a!)", "aten.normal_functional"},
+     "generator=None) -> Tensor(a!)",
+     "aten.normal_functional"},
     {"aten.exponential_(Tensor(a!) self, float lambd=1., *, Generator? generator=None) -> "
-     "Tensor(a!)", NULL},
+     "Tensor(a!)",
+     NULL},
     {"aten.random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)", NULL},
     {"aten.random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) "
-     "-> Tensor(a!)", NULL},
+     "-> Tensor(a!)",
+     NULL},
     {"aten.random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)", NULL},
     {"aten.log_normal_(Tensor(a!) self, float mean=1., float std=2., *, Generator? "
-     "generator=None) -> Tensor(a!)", NULL},
+     "generator=None) -> Tensor(a!)",
+     NULL},
     {"aten.cauchy_(Tensor(a!) self, float median=0., float sigma=1., *, Generator? "
-     "generator=None) -> Tensor(a!)", NULL},
+     "generator=None) -> Tensor(a!)",
+     NULL},
     {"aten.geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)", NULL},
 };
 
@@ -226,7 +254,10 @@ static const WfOp *twin(const char *schema, const char *functional)
     return wf_op_find(name);
 }
 
-const WfOp *wf_functional_twin(const WfOp *op) { return twin(op->schema, op->functional); }
+const WfOp *wf_functional_twin(const WfOp *op)
+{
+    return twin(op->schema, op->functional);
+}
 
 void wf_ops_inplace(void)
 {
@@ -238,7 +269,8 @@ void wf_ops_inplace(void)
         name[n] = 0;
         if (wf_op_find(name) || !twin(table[i].schema, table[i].functional))
             continue;
-        rows[i][0] = (WfOp){.schema = table[i].schema, .family = WF_COMPOSITE, .functional = table[i].functional};
+        rows[i][0] =
+            (WfOp){.schema = table[i].schema, .family = WF_COMPOSITE, .functional = table[i].functional};
         wf_register(rows[i]);
     }
 }

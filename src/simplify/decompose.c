@@ -1,11 +1,11 @@
-/* Lowering to a level is copying into a graph of that level: the builder expands what the level does not admit. Every
- * copied result is compared with what the node promised before. */
+/* Lowering to a level is copying into a graph of that level: the builder expands what the level does not
+ * admit. Every copied result is compared with what the node promised before. */
 #include "simplify/private.h"
 
 #include <string.h>
 
-/* Sizes are equal when their canonical forms are; forms that differ are compared at a few assignments, so that a
- * difference that the rules cannot see through is no error. */
+/* Sizes are equal when their canonical forms are; forms that differ are compared at a few assignments, so
+ * that a difference that the rules cannot see through is no error. */
 static bool same_size(WfGraph *g, WfDim a, WfDim b)
 {
     enum { TRIES = 4 };
@@ -35,8 +35,8 @@ void wf_check_claim(WfGraph *from, const WfNode *n, int i, WfGraph *to, WfVal v)
     for (int d = 0; ok && d < claim->rank; d++)
         ok = same_size(to, claim->shape[d], is->shape[d]);
     if (!ok)
-        wf_fail_node(from, n, WEFT_ERR_FILE, "result %d is %s by the operator's rule, but the model says %s", i,
-                     wf_shape_text(to, v), wf_shape_text(from, n->out + (WfVal)i));
+        wf_fail_node(from, n, WEFT_ERR_FILE, "result %d is %s by the operator's rule, but the model says %s",
+                     i, wf_shape_text(to, v), wf_shape_text(from, n->out + (WfVal)i));
 }
 
 static WfGraph *lower(WfGraph *g, WfLevel level)

@@ -1,12 +1,14 @@
-/* Mutation becomes values. Every tensor name of the export is an alias: a storage and the chain of view primitives
- * that leads from the storage's whole content to what the name shows. Reading a name gives its value, replayed through
- * the chain when the storage has changed since; writing computes the new value of the view with the operator's
- * functional twin, inverts the chain (a slice becomes a slice_scatter, a reshape its reverse) and makes the result the
- * storage's content. Storages of graph inputs that were written become outputs that update them.
+/* Mutation becomes values. Every tensor name of the export is an alias: a storage and the chain of view
+ * primitives that leads from the storage's whole content to what the name shows. Reading a name gives its
+ * value, replayed through the chain when the storage has changed since; writing computes the new value of the
+ * view with the operator's functional twin, inverts the chain (a slice becomes a slice_scatter, a reshape its
+ * reverse) and makes the result the storage's content. Storages of graph inputs that were written become
+ * outputs that update them.
  *
- * Regions of no_grad are inlined with their nodes marked, and what they return is detached. A write that PyTorch does
- * not record (under no_grad, or through detach()) leaves the gradient's way through the tensor as it was: prim.graft.
- * Results are compared with the shapes that the export claims, so that a damaged file or a wrong rule is named here. */
+ * Regions of no_grad are inlined with their nodes marked, and what they return is detached. A write that
+ * PyTorch does not record (under no_grad, or through detach()) leaves the gradient's way through the tensor
+ * as it was: prim.graft. Results are compared with the shapes that the export claims, so that a damaged file
+ * or a wrong rule is named here. */
 #include "ops/ops.h"
 #include "simplify/private.h"
 
@@ -14,26 +16,39 @@
 
 enum { MAX_DEPTH = 32 };
 
-typedef struct { const WfOp *op; const WfArg *args; } Step;     /* args[0] is replaced by the value before */
-typedef struct { WfVal now; int version, input; bool written; } Storage;
 typedef struct {
-    int storage;               /* 0: no value */
-    int tensor;                /* names of one tensor (an in-place result and its operand) have one number */
+    const WfOp *op;
+    const WfArg *args;
+} Step; /* args[0] is replaced by the value before */
+typedef struct {
+    WfVal now;
+    int version, input;
+    bool written;
+} Storage;
+typedef struct {
+    int storage; /* 0: no value */
+    int tensor;  /* names of one tensor (an in-place result and its operand) have one number */
     const Step *steps;
     int n_steps;
-    int version;               /* of the storage, when `val` was computed */
+    int version; /* of the storage, when `val` was computed */
     WfVal val;
 } Alias;
-typedef struct { WfGraph *g; Alias *at; } Frame;                /* one per graph being inlined; at: by value */
+typedef struct {
+    WfGraph *g;
+    Alias *at;
+} Frame; /* one per graph being inlined; at: by value */
 typedef struct {
     WfPassEnv *env;
     WfGraph *to;
-    WF_VEC(Storage) storages;  /* [0] is unused */
-    WF_VEC(bool) needs;        /* by value of `to`: does a gradient flow through it to a trainable input? */
+    WF_VEC(Storage) storages; /* [0] is unused */
+    WF_VEC(bool) needs;       /* by value of `to`: does a gradient flow through it to a trainable input? */
     int depth, tensors;
 } Fn;
 
-static bool is(const WfOp *op, const char *name) { return !strcmp(wf_schema_of(op)->name, name); }
+static bool is(const WfOp *op, const char *name)
+{
+    return !strcmp(wf_schema_of(op)->name, name);
+}
 
 /* ---- storages and aliases ---- */
 
@@ -115,8 +130,10 @@ static WfVal invert(Fn *f, Frame *fr, const WfNode *n, const Step *s, WfVal whol
     if (is(s->op, "prim.slice"))
         return wf_slice_scatter(g, whole, part, (int)s->args[1].i, s->args[2].i, s->args[3].i, s->args[4].i);
     if (is(s->op, "prim.expand"))
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "writes into an expanded tensor, whose elements share memory");
-    wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "writes through a view of a kind (%s) that cannot be written through",
+        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
+                     "writes into an expanded tensor, whose elements share memory");
+    wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
+                 "writes through a view of a kind (%s) that cannot be written through",
                  wf_schema_of(s->op)->name);
 }
 
@@ -196,8 +213,9 @@ static void define(Fn *f, Frame *fr, const WfNode *n, int i, Alias a)
 /* Ops whose result may share memory with the first operand although their schema does not say so. */
 static bool may_alias(const WfOp *op)
 {
-    static const char *const names[] = {"aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.type_as",
-                                        "aten.atleast_1d", "aten.atleast_2d", "aten.atleast_3d"};
+    static const char *const names[] = {"aten.dropout",   "aten.feature_dropout", "aten.alpha_dropout",
+                                        "aten.type_as",   "aten.atleast_1d",      "aten.atleast_2d",
+                                        "aten.atleast_3d"};
     const WfSchema *c = wf_schema_of(op);
     for (size_t i = 0; i < WF_LEN(names); i++)
         if (!strcmp(c->name, names[i]))
@@ -207,8 +225,8 @@ static bool may_alias(const WfOp *op)
 
 static bool view_step(const WfNode *p)
 {
-    static const char *const names[] = {"prim.reshape", "prim.permute", "prim.slice", "prim.expand", "prim.detach",
-                                        "prim.window"};
+    static const char *const names[] = {"prim.reshape", "prim.permute", "prim.slice",
+                                        "prim.expand",  "prim.detach",  "prim.window"};
     for (size_t i = 0; i < WF_LEN(names); i++)
         if (!strcmp(p->schema->name, names[i]))
             return true;
@@ -233,7 +251,8 @@ static int expand(Fn *f, const WfOp *op, const WfArg *given, WfGraph **scratch, 
     return n_out;
 }
 
-/* The chain from the scratch graph's first input to v behind the steps of `base`; false when there is none. */
+/* The chain from the scratch graph's first input to v behind the steps of `base`; false when there is none.
+ */
 static bool trace(Fn *f, WfGraph *scratch, WfVal v, const Alias *base, Alias *out)
 {
     int n = 0;
@@ -265,7 +284,8 @@ static bool trace(Fn *f, WfGraph *scratch, WfVal v, const Alias *base, Alias *ou
  * contiguous tensor they never copy. */
 static bool copied(Frame *fr, const WfNode *n, int steps)
 {
-    static const char *const names[] = {"aten.reshape", "aten.flatten.using_ints", "aten.reshape_as", "aten.ravel"};
+    static const char *const names[] = {"aten.reshape", "aten.flatten.using_ints", "aten.reshape_as",
+                                        "aten.ravel"};
     const WfArg *copy = wf_arg(n, "copy");
     if (copy && copy->kind == WF_ARG_BOOL && copy->b)
         return true;
@@ -290,7 +310,8 @@ static void do_view(Fn *f, Frame *fr, const WfNode *n)
     for (int i = 0; i < n->n_out; i++) {
         Alias a;
         if (i >= n_out || i >= k)
-            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out, n_out);
+            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out,
+                         n_out);
         if (trace(f, scratch, seen[i], base, &a) && !copied(fr, n, a.n_steps - base->n_steps)) {
             a.val = out[i];
             a.version = f->storages.at[a.storage].version;
@@ -335,12 +356,13 @@ static void write_back(Fn *f, Frame *fr, const WfNode *n, WfVal target, WfVal va
     WfVal old = read_value(f, fr, n, target);
     value = wf_cast(f->to, value, wf_dtype_of(f->to, old));
     if (!wf_same_shape(f->to, old, value))
-        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the result %s does not fit into %s", wf_shape_text(f->to, value),
-                     wf_shape_text(f->to, old));
+        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the result %s does not fit into %s",
+                     wf_shape_text(f->to, value), wf_shape_text(f->to, old));
     assign(f, fr, n, a, value);
 }
 
-/* Results that are not themselves operands come first, then the new values of `mutated`, in argument order. */
+/* Results that are not themselves operands come first, then the new values of `mutated`, in argument order.
+ */
 static void do_write(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin, uint64_t mutated)
 {
     const WfSchema *c = n->schema;
@@ -400,10 +422,12 @@ static bool given(const Frame *outer, const WfArg *operands, int tensor)
 static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
 {
     const WfArg *body = wf_arg(n, "body"), *operands = wf_arg(n, "operands");
-    if (body->kind != WF_ARG_GRAPH || body->graph->inputs.n != operands->n || body->graph->outputs.n != n->n_out)
+    if (body->kind != WF_ARG_GRAPH || body->graph->inputs.n != operands->n ||
+        body->graph->outputs.n != n->n_out)
         wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the sub-graph does not fit its operands and results");
     if (++f->depth > MAX_DEPTH)
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "regions lie more than %d deep in one another", MAX_DEPTH);
+        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "regions lie more than %d deep in one another",
+                     MAX_DEPTH);
     WfGraph *g = body->graph;
     Frame inner = {g, WF_NEWN(f->to->arena, Alias, (size_t)g->values.n)};
     for (int i = 0; i < operands->n; i++) {
@@ -475,7 +499,8 @@ static void one_node(Fn *f, Frame *fr, const WfNode *n)
         WfVal out[WF_MAX_RESULTS];
         int n_out = emit(f, fr, n, n->op, args, out);
         if (n_out < n->n_out)
-            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out, n_out);
+            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out,
+                         n_out);
         for (int i = 0; i < n->n_out; i++)
             define(f, fr, n, i, fresh(f, out[i], -1));
     }
@@ -516,8 +541,9 @@ static void check_shared(const WfGraph *g, int written)
         return;
     for (int i = 0; i < g->inputs.n; i++)
         if (i != written && extent(g, &g->inputs.at[i], &l, &h) && l < hi && lo < h)
-            wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "the model writes to '%s', which shares its memory with '%s'",
-                    g->inputs.at[written].name, g->inputs.at[i].name);
+            wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED,
+                    "the model writes to '%s', which shares its memory with '%s'", g->inputs.at[written].name,
+                    g->inputs.at[i].name);
 }
 
 static void outputs(Fn *f, Frame *fr)

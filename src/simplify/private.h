@@ -4,7 +4,8 @@
 
 #include "simplify/simplify.h"
 
-/* Result i of n in `from` is `v` in `to`: raises WEFT_ERR_FILE when dtype or shape differ from what `from` says. */
+/* Result i of n in `from` is `v` in `to`: raises WEFT_ERR_FILE when dtype or shape differ from what `from`
+ * says. */
 void wf_check_claim(WfGraph *from, const WfNode *n, int i, WfGraph *to, WfVal v);
 
 #endif

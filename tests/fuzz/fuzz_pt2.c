@@ -1,6 +1,6 @@
-/* PT2 archives: imported, made functional and lowered, or refused. An input is one digit that names a real archive,
- * then the text of its model description, which is put back with a correct checksum; any other input is taken as an
- * archive as it is. */
+/* PT2 archives: imported, made functional and lowered, or refused. An input is one digit that names a real
+ * archive, then the text of its model description, which is put back with a correct checksum; any other input
+ * is taken as an archive as it is. */
 #include "../unit/pt2.h"
 #include "import/import.h"
 #include "ops/ops.h"
@@ -11,10 +11,15 @@
 #define WEFT_SOURCE_DIR "."
 #endif
 
-static const char *const cases[] = {"linreg_sgd", "functional/view_chain", "functional/regions", "functional/dynamic",
-                                    "functional/buffers", "lstm_char_adam_clip", "lenet_sgd_nesterov", "dlrm_tiny_sgd"};
+static const char *const cases[] = {"linreg_sgd",         "functional/view_chain", "functional/regions",
+                                    "functional/dynamic", "functional/buffers",    "lstm_char_adam_clip",
+                                    "lenet_sgd_nesterov", "dlrm_tiny_sgd"};
 
-typedef struct { WfCtx *ctx; const uint8_t *at; size_t size; } Job;
+typedef struct {
+    WfCtx *ctx;
+    const uint8_t *at;
+    size_t size;
+} Job;
 
 static WfZip *open_case(WfCtx *ctx, WfArena *a, size_t i)
 {

@@ -1,5 +1,5 @@
-/* Archives for tests: opens a real one, lets entries be replaced, and writes the result into memory with correct
- * checksums, so that damage reaches the code behind the container. */
+/* Archives for tests: opens a real one, lets entries be replaced, and writes the result into memory with
+ * correct checksums, so that damage reaches the code behind the container. */
 #ifndef WEFT_TEST_PT2_H
 #define WEFT_TEST_PT2_H
 
@@ -9,7 +9,10 @@
 
 #include "base/base.h"
 
-typedef struct { uint8_t *at; size_t n, cap; } Bytes;
+typedef struct {
+    uint8_t *at;
+    size_t n, cap;
+} Bytes;
 
 static inline void put(Bytes *b, const void *p, size_t n)
 {

@@ -1,5 +1,5 @@
-/* Imports: the recorded cases against what their case.json says, small exports with in-place writes against PyTorch's
- * results (evaluated by the oracle), files of other kinds, and damaged ones. */
+/* Imports: the recorded cases against what their case.json says, small exports with in-place writes against
+ * PyTorch's results (evaluated by the oracle), files of other kinds, and damaged ones. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,15 +47,18 @@ static weft_status run(Job *j, void (*fn)(void *), char *message, size_t n)
     j->ctx->log = message ? NULL : log_line;
     weft_status s = wf_guard(j->ctx, fn, j);
     if (message)
-        snprintf(message, n, "%s | %s | %s", s ? j->ctx->diag.message : "", s && j->ctx->diag.place ? j->ctx->diag.place : "",
+        snprintf(message, n, "%s | %s | %s", s ? j->ctx->diag.message : "",
+                 s && j->ctx->diag.place ? j->ctx->diag.place : "",
                  s && j->ctx->diag.hint ? j->ctx->diag.hint : "");
     else if (s)
-        fprintf(stderr, "%s: %s\n  %s\n", j->name, j->ctx->diag.message, j->ctx->diag.place ? j->ctx->diag.place : "");
+        fprintf(stderr, "%s: %s\n  %s\n", j->name, j->ctx->diag.message,
+                j->ctx->diag.place ? j->ctx->diag.place : "");
     wf_ctx_free(j->ctx);
     return s;
 }
 
-#define CHECK(j, cond) ((cond) ? (void)0 : wf_fail((j)->ctx, WEFT_ERR_INTERNAL, "line %d: %s", __LINE__, #cond))
+#define CHECK(j, cond) \
+    ((cond) ? (void)0 : wf_fail((j)->ctx, WEFT_ERR_INTERNAL, "line %d: %s", __LINE__, #cond))
 
 static const WfInput *input(const WfGraph *g, const char *name)
 {
@@ -85,7 +88,8 @@ static void check_case(void *arg)
 {
     Job *j = arg;
     j->arena = wf_arena_new(j->ctx);
-    j->model = wf_import_pt2(j->ctx, j->arena, wf_arena_printf(j->arena, REFS "%s/model.pt2", j->name), false);
+    j->model =
+        wf_import_pt2(j->ctx, j->arena, wf_arena_printf(j->arena, REFS "%s/model.pt2", j->name), false);
     WfGraph *g = j->model->graph;
     CHECK(j, j->model->training && g->level == WF_ATEN);
     CHECK(j, g->nodes.n - 1 == j->nodes);
@@ -130,15 +134,30 @@ static void check_case(void *arg)
 static void cases(void **state)
 {
     (void)state;
-    static const struct { const char *name; int nodes; const char *code; } table[] = {
-        {"linreg_sgd", 3, "mse_loss"}, {"mlp_mnist_adamw", 5, "cross_entropy"}, {"lenet_sgd_nesterov", 14, "return"},
-        {"resnet_tiny_bn_sgd", 30, "s.l2(s.l1("}, {"gpt_tiny_adamw", 47, "s.wte(idx)"},
-        {"hf_gpt2_dict_out", 123, "="}, {"llama_tiny_clip", 136, "="}, {"bert_tiny_mask", 71, "attention_mask"},
-        {"vit_tiny_groups", 40, "s.cls.expand"}, {"lstm_char_adam_clip", 8, "="}, {"gru_bidir_sgd", 6, "="},
-        {"convnext_tiny_adamw", 30, "F.layer_norm"}, {"mobilenet_tiny_sgd", 44, "="}, {"unet_tiny_adam", 36, "avg_pool2d"},
-        {"dlrm_tiny_sgd", 21, "torch.bmm"}, {"moe_tiny_adamw", 48, "index_add"}, {"gcn_index_add_adam", 32, "scatter_add_"},
-        {"dynamic_batch_mlp", 14, "new_zeros"}, {"stopgrad_inplace_vq", 35, "detach()"},
-        {"dropout_p01_statistical", 3, "F.dropout"}};
+    static const struct {
+        const char *name;
+        int nodes;
+        const char *code;
+    } table[] = {{"linreg_sgd", 3, "mse_loss"},
+                 {"mlp_mnist_adamw", 5, "cross_entropy"},
+                 {"lenet_sgd_nesterov", 14, "return"},
+                 {"resnet_tiny_bn_sgd", 30, "s.l2(s.l1("},
+                 {"gpt_tiny_adamw", 47, "s.wte(idx)"},
+                 {"hf_gpt2_dict_out", 123, "="},
+                 {"llama_tiny_clip", 136, "="},
+                 {"bert_tiny_mask", 71, "attention_mask"},
+                 {"vit_tiny_groups", 40, "s.cls.expand"},
+                 {"lstm_char_adam_clip", 8, "="},
+                 {"gru_bidir_sgd", 6, "="},
+                 {"convnext_tiny_adamw", 30, "F.layer_norm"},
+                 {"mobilenet_tiny_sgd", 44, "="},
+                 {"unet_tiny_adam", 36, "avg_pool2d"},
+                 {"dlrm_tiny_sgd", 21, "torch.bmm"},
+                 {"moe_tiny_adamw", 48, "index_add"},
+                 {"gcn_index_add_adam", 32, "scatter_add_"},
+                 {"dynamic_batch_mlp", 14, "new_zeros"},
+                 {"stopgrad_inplace_vq", 35, "detach()"},
+                 {"dropout_p01_statistical", 3, "F.dropout"}};
     int failed = 0;
     for (size_t i = 0; i < WF_LEN(table); i++) {
         Job j = {.name = table[i].name, .nodes = table[i].nodes, .code = table[i].code};
@@ -169,7 +188,8 @@ static void symbols(void **state)
 
 /* ---- writes, views and regions against PyTorch ---- */
 
-static double *dense(Job *j, WfDtype t, int rank, const int64_t *shape, const int64_t *strides, const void *data)
+static double *dense(Job *j, WfDtype t, int rank, const int64_t *shape, const int64_t *strides,
+                     const void *data)
 {
     int64_t n = 1;
     for (int i = 0; i < rank; i++)
@@ -217,16 +237,21 @@ static void compare(Job *j, const WfOracle *o, WfVal v, const WfTensor *t, const
         wf_fail(j->ctx, WEFT_ERR_INTERNAL, "%s is %s", what, wf_shape_text(o->g, v));
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(got[i] - want[i]) <= 1e-5 + 1e-4 * fabs(want[i])))
-            wf_fail(j->ctx, WEFT_ERR_INTERNAL, "%s[%lld] is %.9g, expected %.9g", what, (long long)i, got[i], want[i]);
+            wf_fail(j->ctx, WEFT_ERR_INTERNAL, "%s[%lld] is %.9g, expected %.9g", what, (long long)i, got[i],
+                    want[i]);
 }
 
 static const char *key_of(Job *j, const WfOutput *o)
 {
     switch (o->role) {
-    case WF_OUT_USER: return wf_arena_printf(j->arena, "out.%s", o->name);
-    case WF_OUT_GRAD: return wf_arena_printf(j->arena, "grad.%s", o->name);
-    case WF_OUT_UPDATE: return wf_arena_printf(j->arena, "after.%s", o->name);
-    default: return NULL;
+    case WF_OUT_USER:
+        return wf_arena_printf(j->arena, "out.%s", o->name);
+    case WF_OUT_GRAD:
+        return wf_arena_printf(j->arena, "grad.%s", o->name);
+    case WF_OUT_UPDATE:
+        return wf_arena_printf(j->arena, "after.%s", o->name);
+    default:
+        return NULL;
     }
 }
 
@@ -235,9 +260,11 @@ static void check_functional(void *arg)
     Job *j = arg;
     WfPassEnv env = {.ctx = j->ctx};
     env.arena = j->arena = wf_arena_new(j->ctx);
-    WfTensors *file = wf_safetensors_open(j->ctx, j->arena, wf_arena_printf(j->arena, REFS "functional/%s/expected.safetensors", j->name));
-    WfGraph *g = wf_import_pt2(j->ctx, j->arena, wf_arena_printf(j->arena, REFS "functional/%s/model.pt2", j->name),
-                               false)->graph;
+    WfTensors *file = wf_safetensors_open(
+        j->ctx, j->arena, wf_arena_printf(j->arena, REFS "functional/%s/expected.safetensors", j->name));
+    WfGraph *g = wf_import_pt2(j->ctx, j->arena,
+                               wf_arena_printf(j->arena, REFS "functional/%s/model.pt2", j->name), false)
+                     ->graph;
     g = wf_simplify_functionalize(&env, g);
     wf_verify(g, "functionalize");
     g = wf_simplify_prim(&env, wf_grad_joint(&env, wf_simplify_decompose(&env, g)));
@@ -265,7 +292,8 @@ static void check_functional(void *arg)
         compare(j, &o, g->outputs.at[i].val, t, key);
         seen++;
     }
-    for (int i = 0; i < file->n; i++) { /* outputs and gradients are all there; what was not updated is unchanged */
+    for (int i = 0; i < file->n;
+         i++) { /* outputs and gradients are all there; what was not updated is unchanged */
         const WfTensor *t = &file->at[i];
         bool here = !strncmp(t->name, "in.", 3) || !strncmp(t->name, "after.", 6);
         for (int k = 0; !here && k < g->outputs.n; k++) {
@@ -294,9 +322,10 @@ static void check_functional(void *arg)
 static void functional(void **state)
 {
     (void)state;
-    static const char *const names[] = {"slice_write", "view_chain", "copy_of_reshape", "diagonal_write", "buffers",
-                                        "detached", "meta_writes", "clamp_weight", "regions", "no_grad_write",
-                                        "dynamic", "outputs", "images"};
+    static const char *const names[] = {"slice_write", "view_chain",    "copy_of_reshape", "diagonal_write",
+                                        "buffers",     "detached",      "meta_writes",     "clamp_weight",
+                                        "regions",     "no_grad_write", "dynamic",         "outputs",
+                                        "images"};
     int failed = 0;
     for (size_t i = 0; i < WF_LEN(names); i++) {
         Job j = {.name = names[i]};
@@ -335,8 +364,8 @@ static void replace(Bytes *b, const char *from, const char *to)
 }
 
 /* Imports the case with `from` replaced in one entry; the message it fails with. */
-static weft_status with_change(const char *name, const char *tail, const char *from, const char *to, bool accept,
-                               char *message, size_t n)
+static weft_status with_change(const char *name, const char *tail, const char *from, const char *to,
+                               bool accept, char *message, size_t n)
 {
     WfCtx *ctx = wf_ctx_new();
     WfArena *a = wf_arena_new(ctx);
@@ -364,38 +393,47 @@ static void refusals(void **state)
 {
     (void)state;
     char m[8192];
-    static const struct { const char *tail, *from, *to, *says; } table[] = {
+    static const struct {
+        const char *tail, *from, *to, *says;
+    } table[] = {
         {"model.json", "\"TRAINING\"", "\"ATEN\"", "was decomposed"},
         {"model.json", "\"major\": 8", "\"major\": 9", "schema version 9"},
         {"model.json", "aten.linear.default", "aten.fancy.default", "aten.fancy.default"},
-        {"model.json", "\"as_tensor\": {\"name\": \"linear\"}", "\"as_tensor\": {\"name\": \"x\"}", "defined twice"},
+        {"model.json", "\"as_tensor\": {\"name\": \"linear\"}", "\"as_tensor\": {\"name\": \"x\"}",
+         "defined twice"},
         {"archive_format", NULL, "zip", "does not say"},
         {"archive_version", NULL, "1", "newer"},
         {"byteorder", NULL, "big", "little-endian"},
         {"weights_config.json", "\"use_pickle\": false", "\"use_pickle\": true", "pickle"},
-        {"weights_config.json", "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 4}]", "\"sizes\": [{\"as_int\": 2}, {\"as_int\": 4}]",
-         "does not fit"},
-        {"weights_config.json", "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 4}]", "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 3}]",
-         "disagree"},
+        {"weights_config.json", "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 4}]",
+         "\"sizes\": [{\"as_int\": 2}, {\"as_int\": 4}]", "does not fit"},
+        {"weights_config.json", "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 4}]",
+         "\"sizes\": [{\"as_int\": 1}, {\"as_int\": 3}]", "disagree"},
         {"weights_config.json", "\"dtype\": 7", "\"dtype\": 10", "complex64"},
-        {"weights_config.json", "\"storage_offset\": {\"as_int\": 0}", "\"storage_offset\": {\"as_int\": 9000000}",
-         "does not fit into its data"},
+        {"weights_config.json", "\"storage_offset\": {\"as_int\": 0}",
+         "\"storage_offset\": {\"as_int\": 9000000}", "does not fit into its data"},
         {"weights_config.json", "\"strides\": [", "\"strides\": [{\"as_int\": 1}, ", "strides"},
     };
     for (size_t i = 0; i < WF_LEN(table); i++) {
-        weft_status s = with_change("linreg_sgd", table[i].tail, table[i].from, table[i].to, false, m, sizeof m);
+        weft_status s =
+            with_change("linreg_sgd", table[i].tail, table[i].from, table[i].to, false, m, sizeof m);
         if (s == WEFT_OK || s == WEFT_ERR_INTERNAL || !strstr(m, table[i].says))
             fail_msg("change %zu: status %d, %s", i, s, m);
     }
-    assert_int_equal(with_change("linreg_sgd", "model.json", "\"TRAINING\"", "\"ATEN\"", true, m, sizeof m), WEFT_OK);
+    assert_int_equal(with_change("linreg_sgd", "model.json", "\"TRAINING\"", "\"ATEN\"", true, m, sizeof m),
+                     WEFT_OK);
 }
 
 static void foreign(void **state)
 {
     (void)state;
-    static const struct { const char *entry, *says; } table[] = {
-        {"serialized_exported_program.json", "2.7"}, {"model/data/weights/model.pt", "pickled weights"},
-        {"m/constants.pkl", "TorchScript"}, {"m/data.pkl", "checkpoint"}, {"x/y", "no exported model"}};
+    static const struct {
+        const char *entry, *says;
+    } table[] = {{"serialized_exported_program.json", "2.7"},
+                 {"model/data/weights/model.pt", "pickled weights"},
+                 {"m/constants.pkl", "TorchScript"},
+                 {"m/data.pkl", "checkpoint"},
+                 {"x/y", "no exported model"}};
     char m[4096];
     for (size_t i = 0; i < WF_LEN(table); i++) {
         WfZipEntry e = {table[i].entry, (const uint8_t *)"{}", 2};
@@ -422,17 +460,36 @@ static uint64_t next(void)
     return seed ^= seed << 17;
 }
 
-static size_t below(size_t n) { return n ? next() % n : 0; }
+static size_t below(size_t n)
+{
+    return n ? next() % n : 0;
+}
 
 /* Replaces a number, a name, a letter or a stretch of JSON text. */
 static void damage(Bytes *b)
 {
-    static const char *const numbers[] = {"-1", "0", "1", "2", "3", "7", "9", "999", "4294967296", "9223372036854775807",
-                                          "-9223372036854775807", "1.5", "null", "true", "[]", "{}", "\"x\""};
+    static const char *const numbers[] = {"-1",
+                                          "0",
+                                          "1",
+                                          "2",
+                                          "3",
+                                          "7",
+                                          "9",
+                                          "999",
+                                          "4294967296",
+                                          "9223372036854775807",
+                                          "-9223372036854775807",
+                                          "1.5",
+                                          "null",
+                                          "true",
+                                          "[]",
+                                          "{}",
+                                          "\"x\""};
     for (int round = 1 + (int)below(3); round > 0 && b->n; round--) {
         size_t i = below(b->n), j;
         switch (below(5)) {
-        case 0: case 1: /* a number becomes another */
+        case 0:
+        case 1: /* a number becomes another */
             while (i < b->n && !(b->at[i] >= '0' && b->at[i] <= '9'))
                 i++;
             for (j = i; j < b->n && b->at[j] >= '0' && b->at[j] <= '9';)
@@ -468,7 +525,10 @@ static void damage(Bytes *b)
 
 /* ---- damage that keeps the JSON's form: values change, so that the rules of ops meet them ---- */
 
-typedef struct { json_t *at[1 << 16]; int n; } Leaves;
+typedef struct {
+    json_t *at[1 << 16];
+    int n;
+} Leaves;
 
 static void collect(json_t *v, Leaves *l)
 {
@@ -478,19 +538,39 @@ static void collect(json_t *v, Leaves *l)
     if (l->n < (int)WF_LEN(l->at))
         l->at[l->n++] = v;
     if (json_is_object(v)) {
-        json_object_foreach(v, key, x) {
+        json_object_foreach(v, key, x)
+        {
             if (strcmp(key, "metadata") && strcmp(key, "signature"))
                 collect(x, l);
         }
     }
-    json_array_foreach(v, i, x)
-        collect(x, l);
+    json_array_foreach(v, i, x) collect(x, l);
 }
 
 static void mutate(json_t *v, const Leaves *l)
 {
-    static const json_int_t numbers[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 100, -2, -3, -100, INT64_MAX,
-                                         INT64_MIN, INT64_MAX / 2, (json_int_t)1 << 32, (json_int_t)1 << 31};
+    static const json_int_t numbers[] = {-1,
+                                         0,
+                                         1,
+                                         2,
+                                         3,
+                                         4,
+                                         5,
+                                         6,
+                                         7,
+                                         8,
+                                         9,
+                                         12,
+                                         16,
+                                         100,
+                                         -2,
+                                         -3,
+                                         -100,
+                                         INT64_MAX,
+                                         INT64_MIN,
+                                         INT64_MAX / 2,
+                                         (json_int_t)1 << 32,
+                                         (json_int_t)1 << 31};
     const json_t *other = l->at[below((size_t)l->n)];
     if (json_is_integer(v)) {
         json_integer_set(v, numbers[below(WF_LEN(numbers))]);
@@ -510,7 +590,8 @@ static void mutate(json_t *v, const Leaves *l)
             json_array_remove(v, i);
         else
             json_array_append_new(v, json_deep_copy(json_array_get(v, i)));
-    } else if (json_is_object(v) && json_object_size(v) == 1 && json_is_object(other) && json_object_size(other) == 1) {
+    } else if (json_is_object(v) && json_object_size(v) == 1 && json_is_object(other) &&
+               json_object_size(other) == 1) {
         json_t *copy = json_deep_copy(other); /* another kind of value */
         json_object_clear(v);
         json_object_update(v, copy);
@@ -545,7 +626,8 @@ static void damaged_case(const char *name, int rounds)
     WfFile *f = wf_file_map(ctx, a, wf_arena_printf(a, REFS "%s/model.pt2", name));
     WfZip *z = wf_zip_open(ctx, a, f, true);
     for (int i = 0; i < rounds; i++) {
-        WfZipEntry *e = entry_ending(z, below(4) ? "models/model.json" : "model_weights_config.json"), saved = *e;
+        WfZipEntry *e = entry_ending(z, below(4) ? "models/model.json" : "model_weights_config.json"),
+                   saved = *e;
         Bytes b = {0}, file;
         put(&b, e->at, e->size);
         if (below(8)) {
@@ -589,8 +671,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cases),    cmocka_unit_test(symbols),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cases),      cmocka_unit_test(symbols),
                                        cmocka_unit_test(functional), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(foreign),  cmocka_unit_test(damage_is_an_error)};
+                                       cmocka_unit_test(foreign),    cmocka_unit_test(damage_is_an_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
