@@ -423,6 +423,28 @@ static Val index_value(Em *m, WfDim d)
     return r;
 }
 
+static bool small_index(Em *m, WfDim d)
+{
+    int64_t lo, hi;
+    WfDim c, r, x = merged(m, d);
+    return wf_erange(m->e, x, &lo, &hi) && lo >= 0 && hi < INT32_MAX &&
+           (!on_vector(m, x) || (!lane_data(m, x) && wf_elinear(m->e, x, m->loop[m->vec].var, &c, &r) && !on_vector(m, c)));
+}
+
+/* An index expression that fits 32 bits, as int32 lanes: half the registers of index_value. */
+static Val short_index(Em *m, WfDim d)
+{
+    touch(m, d);
+    d = merged(m, d);
+    Val r = fresh(m, C_I, depth_of(m, d));
+    WfDim c, rest;
+    if (!on_vector(m, d))
+        define(m, r, "splat_i(%s)", text(m, d));
+    else if (wf_elinear(m->e, d, m->loop[m->vec].var, &c, &rest))
+        define(m, r, "splat_i(%s) + splat_i(%s) * iota_i()", text(m, d), text(m, c));
+    return r;
+}
+
 static Val convert(Em *m, Val v, WfDtype from, WfDtype to)
 {
     Class c = class_of(to);
@@ -454,6 +476,8 @@ static Val source(Em *m, const WfNode *n, const WfDim *ix)
         define(m, r, "splat_%c(%s)", suffix[r.cls], literal(m, v, r.cls));
         return r;
     }
+    if (!strcmp(name, "iota") && y->dtype == WF_I32 && small_index(m, ix[n->args[1].i]))
+        return short_index(m, ix[n->args[1].i]);
     if (!strcmp(name, "iota"))
         return convert(m, index_value(m, ix[n->args[1].i]), WF_I64, y->dtype);
     if (!strcmp(name, "size"))

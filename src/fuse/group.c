@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define MAX_MEMBERS 48
-#define REPEAT_COST 14   /* operations that are cheaper to repeat than to store and load */
+#define REPEAT_COST 32   /* operations that are cheaper to repeat than to store and load */
+#define REPEAT_READS 2   /* loads beyond the one of a stored value, over all further users */
 #define MAX_COST 400     /* above this a value is stored even for one user: code size */
 
 typedef struct { WfVal v; WfDim ix[WF_MAX_RANK]; bool row; } Member;
@@ -38,7 +39,8 @@ typedef struct {
     int *uses;
     bool *live;
     bool *stored, *late;         /* late: leads to new state only, so belongs behind the commit point */
-    int *cost;
+    int *cost;                   /* by value: operations to compute it from stored values, ... */
+    int *reads;                  /* ... and how many stored values of about its size that reads */
     int *group_of;               /* by value; -1 none */
     Group **groups;
     int n_groups, cap_groups;
@@ -99,6 +101,15 @@ static int repeats(Fuse *f, const WfNode *n)
     return from && to > from ? (int)(to / from > 64 ? 64 : to / from) : 1;
 }
 
+/* 1 when reading a costs about as much memory traffic as reading b: not for rows, biases and numbers. */
+static int comparable(Fuse *f, WfVal a, WfVal b)
+{
+    int64_t x, y;
+    if (!wf_elit(f->e, wf_numel(f->g, a), &x) || !wf_elit(f->e, wf_numel(f->g, b), &y))
+        return wf_rank_of(f->g, a) >= wf_rank_of(f->g, b);
+    return x >= y / 8;
+}
+
 static void decide_stores(Fuse *f)
 {
     WfGraph *g = f->g;
@@ -125,8 +136,13 @@ static void decide_stores(Fuse *f)
         const WfNode *n = wf_node(g, (WfNodeId)i);
         if (!f->live[i] || n->op->family == WF_REDUCE || n->op->family == WF_LIBRARY)
             continue;
-        int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n);
+        int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n), reads = 0;
         for (int j = 0; j < k; j++) {
+            bool again = false; /* x * x reads x once */
+            for (int q = 0; q < j; q++)
+                again |= in[q] == in[j];
+            if (!again)
+                reads += f->stored[in[j]] ? comparable(f, in[j], n->out) : f->reads[in[j]];
             if (!f->stored[in[j]]) {
                 if (times > 1 && f->cost[in[j]] > 0 && f->cost[in[j]] * times > REPEAT_COST &&
                     node_of(f, in[j])->op->family != WF_SOURCE) {
@@ -138,13 +154,15 @@ static void decide_stores(Fuse *f)
             }
         }
         f->cost[n->out] = cost > 100000 ? 100000 : cost;
+        f->reads[n->out] = reads > 1000 ? 1000 : reads;
+        int more = f->uses[n->out] - 1;
         /* a reduction's result that is only wanted narrower is stored narrow */
         const WfNode *from = n->op->family == WF_POINTWISE && k == 1 ? node_of(f, in[0]) : NULL;
         if (from && from->op->family == WF_REDUCE && f->uses[in[0]] == 1 &&
             wf_dtype_size(wf_dtype_of(f->g, n->out)) < wf_dtype_size(wf_dtype_of(f->g, in[0])))
             f->stored[n->out] = true;
         bool computes = n->op->family == WF_POINTWISE || n->op->family == WF_GATHER;
-        if (computes && (cost > MAX_COST || (f->uses[n->out] > 1 && cost * (f->uses[n->out] - 1) > REPEAT_COST)))
+        if (computes && (cost > MAX_COST || reads > 12 || cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads - 1) * more > REPEAT_READS))
             f->stored[n->out] = true;
         if (f->stored[n->out])
             f->cost[n->out] = 0;
@@ -677,6 +695,7 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
     size_t n = (size_t)g->values.n;
     f.stored = WF_NEWN(g->arena, bool, n);
     f.cost = WF_NEWN(g->arena, int, n);
+    f.reads = WF_NEWN(g->arena, int, n);
     f.group_of = WF_NEWN(g->arena, int, n);
     memset(f.group_of, -1, n * sizeof(int));
     f.late = WF_NEWN(g->arena, bool, n);

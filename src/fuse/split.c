@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define FEW_RESULTS 2048     /* kept elements: with more there are tiles enough */
+#define FEW_TILES 64         /* with more, the kernel has tiles enough */
 #define LONG_ELEMENTS 32768  /* operand elements: below this one tile is quick */
 
 static bool splittable(const WfNode *n)
@@ -29,7 +29,8 @@ static int64_t pieces(WfGraph *g, const WfNode *n, int *dim)
         if (!(mask >> i & 1))
             kept *= size;
     }
-    if (total < LONG_ELEMENTS || kept > FEW_RESULTS)
+    /* the slowest dimension reduced: columns, 16 to a tile; else rows */
+    if (total < LONG_ELEMENTS || (mask & 1 ? kept / 16 : kept) >= FEW_TILES)
         return 0;
     int64_t want = total / 8192;
     want = want > 32 ? 32 : want;

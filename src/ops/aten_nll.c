@@ -45,7 +45,7 @@ static Rows rows_of(WfGraph *g, const WfNode *n, WfVal x, WfVal label, WfVal wei
     t = wf_emit(g, "prim.check", "viii", t, (WfDim)0, r.classes, ignore);
     t = wf_unsqueeze(g, t, r.dim);
     r.valid = wf_binary(g, "prim.ne", t, wf_dim_scalar(g, WF_I64, ignore));
-    WfVal same = wf_binary(g, "prim.eq", wf_iota(g, WF_I64, rank, shape, r.dim), t);
+    WfVal same = wf_binary(g, "prim.eq", wf_iota(g, WF_I32, rank, shape, r.dim), wf_cast(g, t, WF_I32));
     r.hit = wf_binary(g, "prim.and", same, r.valid);
     return r;
 }

@@ -119,6 +119,8 @@ static void read_symbols(WfSession *s, int64_t *symbols)
     const WfExe *x = s->x;
     for (int i = 0; i < x->n_symbols; i++) {
         const WfExeSymbol *m = &x->symbols[i];
+        if (!s->input[m->input])
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", x->inputs[m->input].name);
         symbols[i] = s->fed_shape[m->input * WF_EXE_RANK + m->dim];
         if (symbols[i] < m->lo || symbols[i] > m->hi)
             wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld to %lld",
@@ -196,12 +198,8 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     return b;
 }
 
-WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
+static WfBinding *find_or_make(WfSession *s, WfProgramKind kind, const int64_t *symbols)
 {
-    int64_t symbols[64] = {0};
-    if (s->x->n_symbols > 64)
-        wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
-    read_symbols(s, symbols);
     WfBinding *b = NULL;
     for (int i = 0; i < s->n_bindings && !b; i++)
         if (matches(s, s->bindings[i], kind, symbols))
@@ -217,8 +215,20 @@ WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
         }
         s->bindings[s->n_bindings++] = b;
     }
-    check_shapes(s, b);
     b->used = ++s->clock;
+    return b;
+}
+
+void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols) { find_or_make(s, kind, symbols); }
+
+WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
+{
+    int64_t symbols[64] = {0};
+    if (s->x->n_symbols > 64)
+        wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
+    read_symbols(s, symbols);
+    WfBinding *b = find_or_make(s, kind, symbols);
+    check_shapes(s, b);
     s->last[kind] = b;
     return b;
 }

@@ -45,9 +45,7 @@ bool wf_session_metric(WfSession *s, const char *name, double *out); /* METRIC o
 int64_t wf_session_slab_bytes(const WfSession *s);       /* planned peak of the current binding, scratch included */
 int64_t wf_session_state_bytes(const WfSession *s);
 int wf_session_threads(const WfSession *s);
-/* Makes the binding for these sizes now, so that the first step finds it. NULL: the export's own. */
-void wf_session_prepare(WfSession *s, WfProgramKind kind);
-/* Planned slab bytes of a program for given symbol values, without a session. */
-int64_t wf_exe_slab_bytes(WfCtx *ctx, const WfExe *x, WfProgramKind kind, const int64_t *symbols, int threads, int isa);
+/* Makes the binding for these values of the executable's symbols now, so that the first run finds it. */
+void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols);
 
 #endif

@@ -103,7 +103,7 @@ void wf_report_profile(WfSession *s, const WfBinding *b)
     for (int c = 0; c < p->n_calls; c++)
         total += b->spent[c];
     wf_log(s->ctx, WF_LOG_INFO, "profile: %d calls, %.3f ms a run", p->n_calls, total / (double)b->runs * 1e3);
-    for (int k = 0; k < 40 && shown < 0.98 * total; k++) {
+    for (int k = 0; k < 400 && shown < 0.98 * total; k++) {
         int most = 0;
         for (int c = 1; c < p->n_calls; c++)
             most = b->spent[c] > b->spent[most] ? c : most;

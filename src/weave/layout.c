@@ -22,7 +22,7 @@ static void set_order(WfGraph *g, WfVal v, const int8_t *order)
 static bool order_of(WfGraph *g, WfVal v, int8_t *order);
 
 /* The order in which a view's result walks its first operand's memory: for each of the operand's dimensions, slowest
- * first, the result's dimensions that it depends on. Dimensions that move nothing (broadcast) come outermost. */
+ * first, the result's dimensions that it depends on. False for broadcasts. */
 static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
 {
     WfExprs *e = g->exprs;
@@ -47,10 +47,17 @@ static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
                 used |= 1u << i;
                 moved[k++] = (int8_t)i;
             }
-    for (int i = 0; i < y->rank; i++)
-        if (!(used >> i & 1))
+    bool rising = true;
+    for (int i = 0; i < k; i++)
+        rising &= !i || moved[i - 1] < moved[i];
+    for (int i = 0; i < y->rank; i++) {
+        if (!(used >> i & 1) && y->shape[i] != 1)
+            return false; /* broadcast: no say in how the result should lie */
+        if (rising || !(used >> i & 1))
             order[r++] = (int8_t)i;
-    memcpy(order + r, moved, (size_t)k);
+    }
+    if (!rising)
+        memcpy(order + r, moved, (size_t)k);
     return true;
 }
 
