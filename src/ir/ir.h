@@ -171,6 +171,7 @@ typedef struct {
     /* Memory order of a materialised value (level loop and later): dims from outermost to innermost. */
     int8_t order[WF_MAX_RANK];
     bool ordered;
+    uint8_t sure;          /* layout pass: 0 no order yet, 1 suggested by a broadcast operand, 2 follows memory */
     /* aten level only: the export's claim, which functionalisation uses to tell views from copies */
     bool contiguous;
 } WfValue;

@@ -19,11 +19,11 @@ static void set_order(WfGraph *g, WfVal v, const int8_t *order)
     memcpy(x->order, order, (size_t)x->rank);
 }
 
-static bool order_of(WfGraph *g, WfVal v, int8_t *order);
+static int order_of(WfGraph *g, WfVal v, int8_t *order);
 
 /* The order in which a view's result walks its first operand's memory: for each of the operand's dimensions, slowest
- * first, the result's dimensions that it depends on. False for broadcasts. */
-static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
+ * first, the result's dimensions that it depends on. A broadcast only suggests: its new dimensions come outermost. */
+static int through_view(WfGraph *g, const WfNode *n, int8_t *order)
 {
     WfExprs *e = g->exprs;
     WfVal in[WF_MAX_RESULTS];
@@ -32,10 +32,10 @@ static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
     WfDim var[WF_MAX_RANK];
     WfIndex ix = {0};
     uint32_t used = 0;
-    int k = 0, r = 0;
+    int k = 0, r = 0, sure;
     wf_operands(n, in, WF_MAX_RESULTS);
-    if (!order_of(g, in[0], inner))
-        return false;
+    if (!(sure = order_of(g, in[0], inner)))
+        return 0;
     for (int i = 0; i < y->rank; i++) {
         var[i] = wf_sym_bounded(e, wf_arena_printf(g->arena, "w%d_%llx", i, (unsigned long long)y->shape[i]), y->shape[i]);
         ix.at[i] = y->shape[i] == 1 ? 0 : var[i];
@@ -51,52 +51,55 @@ static bool through_view(WfGraph *g, const WfNode *n, int8_t *order)
     for (int i = 0; i < k; i++)
         rising &= !i || moved[i - 1] < moved[i];
     for (int i = 0; i < y->rank; i++) {
-        if (!(used >> i & 1) && y->shape[i] != 1)
-            return false; /* broadcast: no say in how the result should lie */
+        bool wide = !(used >> i & 1) && y->shape[i] != 1;
+        sure = wide ? 1 : sure;
         if (rising || !(used >> i & 1))
             order[r++] = (int8_t)i;
     }
     if (!rising)
         memcpy(order + r, moved, (size_t)k);
-    return true;
+    return sure;
 }
 
-/* Memory order of a value: its own, or of what views make of one. */
-static bool order_of(WfGraph *g, WfVal v, int8_t *order)
+/* Memory order of a value, its own or what views make of one, and how sure it is (WfValue.sure). */
+static int order_of(WfGraph *g, WfVal v, int8_t *order)
 {
     const WfValue *x = wf_value(g, v);
     const WfNode *n = wf_producer(g, v);
-    if (x->ordered) {
-        memcpy(order, x->order, (size_t)x->rank);
-        return true;
-    }
-    if (!n || n->op->family == WF_LIBRARY || n->op->family == WF_REDUCE) { /* fixed: row-major */
-        for (int i = 0; i < x->rank; i++)
-            order[i] = (int8_t)i;
-        return true;
-    }
-    return n->op->family == WF_VIEW && through_view(g, n, order);
+    bool fixed = !n || n->op->family == WF_LIBRARY; /* row-major unless it says otherwise */
+    for (int i = 0; i < x->rank; i++)
+        order[i] = x->ordered ? x->order[i] : (int8_t)i;
+    if (x->ordered || x->sure || fixed)
+        return x->sure && !fixed ? x->sure : 2;
+    return n->op->family == WF_VIEW ? through_view(g, n, order) : 0;
 }
 
+static void take_order(WfGraph *g, WfVal v, const int8_t *order, int sure)
+{
+    set_order(g, v, order);
+    wf_value(g, v)->sure = (uint8_t)sure;
+}
+
+/* A pointwise value lies like the first operand that is sure, else like the first that suggests something. */
 static void inherit(WfGraph *g, const WfNode *n)
 {
     WfVal in[WF_MAX_RESULTS];
     int k = wf_operands(n, in, WF_MAX_RESULTS);
     int8_t order[WF_MAX_RANK];
-    for (int j = 0; j < k; j++) {
-        if (!in[j] || wf_value(g, in[j])->rank != wf_value(g, n->out)->rank || !order_of(g, in[j], order))
-            continue;
-        set_order(g, n->out, order);
-        return;
-    }
+    for (int want = 2; want > 0; want--)
+        for (int j = 0; j < k; j++)
+            if (in[j] && wf_value(g, in[j])->rank == wf_value(g, n->out)->rank && order_of(g, in[j], order) == want) {
+                take_order(g, n->out, order, want);
+                return;
+            }
 }
 
 static void inherit_reduced(WfGraph *g, const WfNode *n)
 {
     int8_t order[WF_MAX_RANK], kept[WF_MAX_RANK], number[WF_MAX_RANK];
     uint32_t mask = 0;
-    int rank = wf_value(g, wf_tensor(n, 0))->rank, r = 0;
-    if (!order_of(g, wf_tensor(n, 0), order))
+    int rank = wf_value(g, wf_tensor(n, 0))->rank, r = 0, sure = order_of(g, wf_tensor(n, 0), order);
+    if (!sure)
         return;
     for (int i = 0; i < n->args[1].n; i++)
         mask |= 1u << n->args[1].ints[i];
@@ -106,7 +109,7 @@ static void inherit_reduced(WfGraph *g, const WfNode *n)
     for (int i = 0; i < rank; i++)
         if (number[order[i]] >= 0)
             kept[r++] = number[order[i]];
-    set_order(g, n->out, kept);
+    take_order(g, n->out, kept, 2); /* it has memory of its own now */
 }
 
 /* ---- library operands ---- */
@@ -147,7 +150,7 @@ static bool accepts(Layout *l, const WfLibraryCall *c, const WfVal *old, const W
 static bool own_memory(WfGraph *g, WfVal v) /* computed by a kernel of ours whose layout nobody has fixed yet */
 {
     const WfNode *n = wf_producer(g, v);
-    return n && !wf_value(g, v)->ordered &&
+    return n && wf_value(g, v)->sure < 2 && !wf_value(g, v)->ordered &&
            (n->op->family == WF_POINTWISE || n->op->family == WF_GATHER || n->op->family == WF_SOURCE);
 }
 
