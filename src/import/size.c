@@ -215,6 +215,15 @@ WfDim imp_symint(Imp *m, const json_t *v)
     bad(m, "damaged model description: a size of kind '%.40s'", tag);
 }
 
+static bool is_name(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_' ||
+              (c > s && *c >= '0' && *c <= '9')))
+            return false;
+    return *s;
+}
+
 void imp_symbols(Imp *m, const json_t *ranges)
 {
     const char *name;
@@ -230,10 +239,8 @@ void imp_symbols(Imp *m, const json_t *ranges)
             a = 0; /* sizes */
         if (b >= INT64_MAX - 1)
             b = INT64_MAX;
-        for (const char *c = name; *c; c++)
-            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_' ||
-                  (c > name && *c >= '0' && *c <= '9')))
-                bad(m, "'%.40s' is no name of a size", name);
+        if (!is_name(name)) /* the range of a whole expression follows from those of its symbols */
+            continue;
         if (a > b || strlen(name) > 60 || !strcmp(name, "min") || !strcmp(name, "max"))
             bad(m, "the range of the size '%.40s' is empty or damaged", name);
         wf_sym(m->e, name, a, b);

@@ -169,17 +169,32 @@ static void assign(Fn *f, Frame *fr, const WfNode *n, Alias *a, WfVal value)
 
 /* ---- emitting ---- */
 
+static int param_named(const WfSchema *c, const char *name)
+{
+    for (int i = 0; i < c->n_params; i++)
+        if (!strcmp(c->params[i].name, name))
+            return i;
+    return -1;
+}
+
+/* The parameter of `from` that stands for to's i-th: of the same name, or at the same place when both names
+ * are strange to the other (dropout_ calls `self` what dropout calls `input`). -1 if there is none. */
+static int param_like(const WfSchema *from, const WfSchema *to, int i)
+{
+    int at = param_named(from, to->params[i].name);
+    if (at < 0 && i < from->n_params && param_named(to, from->params[i].name) < 0)
+        at = i;
+    return at;
+}
+
 /* The node's operator, or another one with parameters of the same names, over the values of now. */
 static int emit(Fn *f, Frame *fr, const WfNode *n, const WfOp *op, WfArg *args, WfVal *out)
 {
     const WfSchema *c = wf_schema_of(op);
     memset(args, 0, (size_t)c->n_params * sizeof *args);
     for (int i = 0; i < c->n_params; i++) {
-        int at = i;
-        if (op != n->op)
-            for (at = 0; at < n->schema->n_params && strcmp(n->schema->params[at].name, c->params[i].name);)
-                at++;
-        if (at == n->schema->n_params)
+        int at = op == n->op ? i : param_like(n->schema, c, i);
+        if (at < 0)
             continue;
         args[i] = n->args[at];
         if (args[i].kind == WF_ARG_TENSOR) {
