@@ -183,10 +183,12 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     char hex[65];
     wf_signature(g, hex);
     x->signature = wf_arena_strdup(a, hex);
-    WfGraph *step = run_passes(&env, g, NULL);
-    for (int i = 0; i < step->outputs.n; i++)
-        x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
-    one_program(&env, step, x, WF_PROG_STEP, &k);
+    if (!o->forward_only) {
+        WfGraph *step = run_passes(&env, g, NULL);
+        for (int i = 0; i < step->outputs.n; i++)
+            x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
+        one_program(&env, step, x, WF_PROG_STEP, &k);
+    }
     env.eval = true;
     one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_EVAL, &k);
     WfStr key = {.arena = a};

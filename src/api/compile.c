@@ -161,7 +161,7 @@ bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)
 void wf_program_save(weft_program *p, const char *path)
 {
     WfExe x = *p->exe;
-    if (p->options.weights && !x.weights) {
+    if (!p->options.no_weights && !x.weights) {
         WfTensors *w = WF_NEW(p->arena, WfTensors);
         w->at = WF_NEWN(p->arena, WfTensor, (size_t)x.n_inputs + 1);
         for (int i = 0; i < x.n_inputs; i++) {
@@ -179,7 +179,7 @@ void wf_program_save(weft_program *p, const char *path)
             w->n++;
         }
         x.weights = w;
-    } else if (!p->options.weights) {
+    } else if (p->options.no_weights) {
         x.weights = NULL;
     }
     wf_exe_save(p->ctx, &x, path);
@@ -218,6 +218,7 @@ static void do_new(void *v)
     p->ctx = n->ctx;
     p->arena = a;
     wf_options_init(n->ctx, a, &p->options);
+    wf_options_env(n->ctx, &p->options);
     p->graph = wf_graph_new(n->ctx, a, NULL, WF_ATEN);
     p->build = WF_NEW(a, Build);
     n->p = p;

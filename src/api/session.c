@@ -28,6 +28,7 @@ weft_program *wf_open(WfCtx *ctx, const char *path)
     p->arena = a;
     p->path = wf_arena_strdup(a, path);
     wf_options_init(ctx, a, &p->options);
+    wf_options_env(ctx, &p->options);
     if (is_zip_with_exe(path, ctx, a)) {
         p->exe = wf_exe_load(ctx, a, path);
         p->loaded = true;
@@ -35,6 +36,13 @@ weft_program *wf_open(WfCtx *ctx, const char *path)
         p->path = wf_arena_strdup(a, path);
     }
     return p;
+}
+
+void wf_need_training(const weft_program *p)
+{
+    if (p->exe && !p->exe->program[WF_PROG_STEP].n_calls)
+        wf_fail_at(p->ctx, WEFT_ERR_USAGE, p->path, "Compile it without --forward-only.",
+                   "this step was compiled for predictions only");
 }
 
 weft_session *wf_start(weft_program *p)
@@ -55,6 +63,8 @@ weft_session *wf_start(weft_program *p)
     wf_session_set_lr(s->run, s->lr);
     wf_session_set_seed(s->run, (uint64_t)o->seed);
     wf_session_set_check_finite(s->run, o->check_finite);
+    if (o->weights)
+        wf_load_weights(s, o->weights);
     return s;
 }
 
@@ -208,6 +218,7 @@ static void do_step(void *v)
 {
     Call *c = v;
     double t = wf_now();
+    wf_need_training(c->s->program);
     wf_session_step(c->s->run);
     c->s->last = WF_PROG_STEP;
     c->s->step_s = wf_now() - t;

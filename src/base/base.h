@@ -266,7 +266,7 @@ typedef struct {
     /* model */
     WfLoss loss;
     WfReduction reduction;
-    char *target, *loss_weights;      /* NULL: not given */
+    char *target, *loss_weights, *weights; /* NULL: not given */
     double label_smoothing, beta, delta;
     int64_t ignore_index, predictions; /* predictions: output leaf, -1: chosen by the compiler */
     bool accept_lost_stopgrad;
@@ -290,12 +290,12 @@ typedef struct {
     /* output */
     char *out, *resume;
     int64_t checkpoint_every;         /* steps; 0: never */
-    bool json, weights;
+    bool json, no_weights;
     /* compile */
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
-    bool eval;
+    bool eval, forward_only;
 } WfOptions;
 
 struct WfParamGroup {
@@ -329,6 +329,8 @@ void wf_options_init(WfCtx *ctx, WfArena *a, WfOptions *o);    /* every value it
  * contrary. Repeatable options append. */
 void wf_options_set(WfCtx *ctx, WfOptions *o, const char *name, const char *value);
 void wf_options_set_from(WfCtx *ctx, WfOptions *o, const char *name, const char *value, WfOrigin origin);
+/* Takes what environment variables stand for options: WEFT_THREADS, WEFT_ISA, WEFT_DUMP_DIR. Raises WEFT_ERR_USAGE. */
+void wf_options_env(WfCtx *ctx, WfOptions *o);
 /* Rules between options, after all are set: a hyperparameter that the optimiser has not, steps and epochs, ... */
 void wf_options_check(WfCtx *ctx, const WfOptions *o);
 /* Reads --name value, --name=value, --flag, --no-flag, -o FILE; `--` ends options. Fills `words` with what is left, in

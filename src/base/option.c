@@ -40,6 +40,8 @@ const WfOptionRow wf_option_table[] = {
      "huber: where the square turns into a line"},
     {"predictions", WF_OPTION_INT, WF_GROUP_MODEL, PLAN, AT(predictions), "-1", "N", -1, 4096, 0,
      "output that holds the predictions for accuracy (default: the loss's logits)"},
+    {"weights", WF_OPTION_STRING, WF_GROUP_MODEL, SCALAR, AT(weights), "", "FILE", NO_RANGE,
+     "start from these weights (safetensors) instead of the model's"},
     {"accept-lost-stopgrad", WF_OPTION_BOOL, WF_GROUP_MODEL, PLAN, AT(accept_lost_stopgrad), "false", "", NO_RANGE,
      "train although the export dropped a detach or no_grad"},
 
@@ -127,8 +129,8 @@ const WfOptionRow wf_option_table[] = {
      "go on from this checkpoint"},
     {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
      "print results and errors as JSON on stdout"},
-    {"weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(weights), "true", "", NO_RANGE,
-     "keep the initial weights in a compiled step"},
+    {"no-weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(no_weights), "false", "", NO_RANGE,
+     "weft compile: leave the initial weights out of the compiled step"},
 
     /* compile */
     {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4", NO_RANGE,
@@ -139,6 +141,8 @@ const WfOptionRow wf_option_table[] = {
      "where compiled kernels are kept"},
     {"dump-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(dump_dir), "", "PATH", NO_RANGE,
      "write the graph after every pass"},
+    {"forward-only", WF_OPTION_BOOL, WF_GROUP_COMPILE, PLAN, AT(forward_only), "false", "", NO_RANGE,
+     "compile the evaluation form alone, for weft run"},
     {"after", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(after), "", "PASS", NO_RANGE,
      "weft graph: show the graph after this pass"},
     {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,

@@ -25,7 +25,9 @@ void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfS
             wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "options are written --name value", "unknown option \"%.60s\"", arg);
         const char *equals = strchr(arg, '=');
         char *name = equals ? wf_arena_strndup(o->arena, arg + 2, (size_t)(equals - arg) - 2) : arg + 2;
-        const WfOptionRow *row = wf_option_find(!strncmp(name, "no-", 3) ? name + 3 : name);
+        const WfOptionRow *row = wf_option_find(name);
+        if (!row && !strncmp(name, "no-", 3))
+            row = wf_option_find(name + 3);
         if (equals)
             wf_options_set(ctx, o, name, equals + 1);
         else if (!row || row->kind == WF_OPTION_BOOL)
@@ -34,6 +36,16 @@ void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfS
             wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: its value is missing", name);
         else
             wf_options_set(ctx, o, name, argv[++i]);
+    }
+}
+
+void wf_options_env(WfCtx *ctx, WfOptions *o)
+{
+    static const char *const rows[][2] = {{"WEFT_THREADS", "threads"}, {"WEFT_ISA", "isa"}, {"WEFT_DUMP_DIR", "dump-dir"}};
+    for (size_t i = 0; i < WF_LEN(rows); i++) {
+        const char *v = wf_env(rows[i][0]);
+        if (v && *v)
+            wf_options_set_from(ctx, o, rows[i][1], v, WF_FROM_FILE);
     }
 }
 

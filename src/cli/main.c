@@ -19,8 +19,23 @@ const WfVerb wf_verbs[] = {
      wf_cli_verify},
     {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
      "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS, wf_cli_compile},
-    {"graph", "MODEL.pt2 [--after=PASS]", "print the graph at any stage",
-     "  weft graph model.pt2 --after=grad/step\n", ALL_GROUPS, wf_cli_graph},
+    {"run", "MODEL [--weights FILE] --data FILE --out FILE", "predict: the evaluation form over all rows of the data",
+     "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
+     "  weft run step.weft --data x=images.gz --out y.safetensors\n",
+     ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_run},
+    {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",
+     "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS, wf_cli_plan},
+    {"info", "FILE", "what a .pt2, .weft or .safetensors file holds, and which of its ops are supported",
+     "  weft info model.pt2\n  weft info run/final.safetensors\n", 0, wf_cli_info},
+    {"graph", "MODEL.pt2 [--after=PASS] [--eval]", "print the graph at any stage",
+     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", ALL_GROUPS, wf_cli_graph},
+    {"opt", "--run=PASS FILE.ir", "run one pass over graph text (docs/ir.md) and print what comes out",
+     "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", ALL_GROUPS, wf_cli_opt},
+    {"ops", "[WORD...]", "list the operators: last level, family, gradient, schema",
+     "  weft ops\n  weft ops conv pool\n", 0, wf_cli_ops},
+    {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0, wf_cli_env},
+    {"cache", "ls [KEY] | rm KEY | rm all", "list or remove compiled steps and kernels",
+     "  weft cache ls\n  weft cache rm 3fa9\n  weft cache rm all\n", 1u << WF_GROUP_COMPILE, wf_cli_cache},
     {0}};
 
 static volatile int cancelled;
@@ -36,8 +51,13 @@ static void on_signal(int s)
 
 static void put_log(void *user, WfLogLevel level, const char *line)
 {
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+    const char *least = wf_env("WEFT_LOG");
+    int limit = WF_LOG_INFO;
     (void)user;
-    if (level <= WF_LOG_INFO)
+    for (int i = 0; least && i < 4; i++)
+        limit = strcmp(levels[i], least) ? limit : i;
+    if ((int)level <= limit)
         fprintf(stderr, "%s%s\n", level == WF_LOG_WARN ? "warning: " : level == WF_LOG_ERROR ? "error: " : "", line);
 }
 
@@ -55,7 +75,7 @@ static void overall_help(FILE *out)
     fprintf(out, "weft compiles the training step of a PyTorch model and runs it without Python.\n\n"
                  "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --out run/\n\n");
     for (const WfVerb *v = wf_verbs; v->name; v++)
-        fprintf(out, "  weft %-8s %-44s %s\n", v->name, v->usage, v->what);
+        fprintf(out, "  weft %-8s %-46s %s\n", v->name, v->usage, v->what);
     fprintf(out, "\nweft VERB --help says more.\n");
 }
 
@@ -63,8 +83,7 @@ static void verb_help(WfCtx *ctx, const WfVerb *v)
 {
     WfStr s = {.arena = ctx->arena};
     wf_options_help(&s, v->groups);
-    printf("usage: weft %s %s\n%s.\n\nexamples:\n%s\noptions:\n%s", v->name, v->usage, v->what, v->examples,
-           s.at ? s.at : "");
+    printf("%s\nusage: weft %s %s\n%s.\n%s", v->examples, v->name, v->usage, v->what, s.at ? s.at : "");
 }
 
 typedef struct { WfCtx *ctx; const WfVerb *verb; int argc; char **argv; int code; } Main;
@@ -74,13 +93,14 @@ static void run_verb(void *p)
     Main *m = p;
     WfOptions o;
     WfStrings words = {0};
-    wf_options_init(m->ctx, m->ctx->arena, &o);
-    wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
-    for (int i = 0; i < words.n; i++)
-        if (!strcmp(words.at[i], "--help") || !strcmp(words.at[i], "-h")) {
+    for (int i = 2; i < m->argc && strcmp(m->argv[i], "--"); i++)
+        if (!strcmp(m->argv[i], "--help") || !strcmp(m->argv[i], "-h")) {
             verb_help(m->ctx, m->verb);
             return;
         }
+    wf_options_init(m->ctx, m->ctx->arena, &o);
+    wf_options_env(m->ctx, &o);
+    wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
     wf_options_check(m->ctx, &o);
     m->code = m->verb->run(m->ctx, &o, &words);
 }

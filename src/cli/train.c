@@ -28,12 +28,14 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);
+    wf_need_training(p);
     weft_session *s = wf_start(p);
+    const char *plain = wf_env("NO_COLOR");
     fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", words->at[0],
             (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
             wf_session_threads(s->run), p->exe->isa);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
-                    .save = save, .user = s, .terminal = isatty(2) && !wf_env("NO_COLOR")};
+                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain)};
     wf_train(&t);
     fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
             (double)wf_session_state_bytes(s->run) / 1048576.0);

@@ -93,6 +93,19 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     bool own = !o || o->loss == WF_LOSS_NONE;
     wf_graph_copy(g, to, map);
+    if (env->eval && o && o->forward_only) {
+        WfVal p = user_output(to, "predictions");
+        to->outputs.n = 0;
+        wf_add_output(to, WF_OUT_USER, "predictions", p ? p : user_output(to, "0"), 0);
+        return to;
+    }
+    if (env->eval) { /* evaluation changes no state, also where the model's counters would */
+        int n = 0;
+        for (int i = 0; i < to->outputs.n; i++)
+            if (to->outputs.at[i].role != WF_OUT_UPDATE)
+                to->outputs.at[n++] = to->outputs.at[i];
+        to->outputs.n = n;
+    }
     int64_t leaf = o && o->predictions >= 0 && !own ? o->predictions : 0;
     WfVal x = user_output(to, wf_arena_printf(g->arena, "%lld", (long long)leaf));
     if (!own && !x)

@@ -75,6 +75,8 @@ static bool known(const char *target)
     return op && (!wf_schema_of(op)->mutates || wf_functional_twin(op));
 }
 
+bool wf_import_knows(const char *target) { return dropped(target) || is_size_node(target) || known(target); }
+
 typedef struct {
     const char *name, *place;
     int count;

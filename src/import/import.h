@@ -24,5 +24,7 @@ WfModel *wf_import_pt2(WfCtx *ctx, WfArena *a, const char *path, bool accept_los
 /* The same from bytes that outlive the arena; `what` names them in messages. */
 WfModel *wf_import_pt2_bytes(WfCtx *ctx, WfArena *a, const void *at, size_t size, const char *what,
                              bool accept_lost_stopgrad);
+/* Can the importer read a node of that target ("torch.ops.aten.relu.default", "_operator.mul")? For `weft info`. */
+bool wf_import_knows(const char *target);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -98,8 +99,9 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
         wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "this processor has no AVX2, which Weft's kernels need");
     if (s->isa >= 4 && !x->object[1])
         s->isa = 3;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    s->threads = threads > 0 ? threads : cores > 0 ? (int)cores : 1;
+    cpu_set_t cores;
+    bool known = !sched_getaffinity(0, sizeof cores, &cores);
+    s->threads = threads > 0 ? threads : known && CPU_COUNT(&cores) > 0 ? CPU_COUNT(&cores) : 1;
     s->profile = wf_env("WEFT_PROFILE") != NULL;
     s->lr = x->n_groups ? x->groups[0].lr : 0;
     size_t n = (size_t)x->n_inputs + 1;

@@ -103,6 +103,9 @@ typedef struct {
 void wf_train(WfTraining *t);
 /* Runs the evaluation form over all rows of a dataset, the last batch padded and the padding not counted. */
 WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d);
+/* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the
+ * safetensors file `path`. Only inputs that the predictions depend on need data. Returns the number of rows. */
+int64_t wf_predict(WfTraining *t, const char *path);
 /* The user inputs of an executable as a dataset must fill them; *n of them, in the arena. */
 WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n);
 /* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */

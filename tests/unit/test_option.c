@@ -105,7 +105,7 @@ static void defaults_are_pytorchs(void **state)
     assert_int_equal(f->o.predictions, -1);
     assert_int_equal(f->o.batch_size, 0);
     assert_true(f->o.clip_norm == 0 && f->o.delta == 1 && f->o.beta == 1);
-    assert_true(f->o.cache && f->o.weights && f->o.shuffle && !f->o.json);
+    assert_true(f->o.cache && !f->o.no_weights && f->o.shuffle && !f->o.json);
 }
 
 static void what_was_set_stays(void **state)
@@ -204,7 +204,7 @@ static void command_lines(void **state)
     assert_int_equal(f->words.n, 3);
     assert_string_equal(f->words.at[1], "model.pt2");
     assert_string_equal(f->words.at[2], "--odd");
-    assert_true(f->o.hyper.lr == 0.5 && f->o.json && !f->o.weights && !f->o.cache && f->o.loss == WF_LOSS_MSE);
+    assert_true(f->o.hyper.lr == 0.5 && f->o.json && f->o.no_weights && !f->o.cache && f->o.loss == WF_LOSS_MSE);
     assert_int_equal(f->o.data.n, 2);
     assert_string_equal(f->o.data.at[1], "y=b.gz");
     assert_string_equal(f->o.out, "run");

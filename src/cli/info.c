@@ -1,0 +1,191 @@
+/* weft info: what a file holds. An export's operators are counted from its JSON, so that a model with unsupported ones
+ * is described too; the rest comes from the importer, which believes nothing. */
+#include "cli/cli.h"
+
+#include "import/import.h"
+#include "ops/ops.h"
+
+#include <jansson.h>
+#include <string.h>
+
+static void put_tensor(const char *kind, const char *name, const char *type)
+{
+    printf("%-10s %-40s %s\n", kind, name, type);
+}
+
+static char *tensor_type(WfArena *a, const WfTensor *t)
+{
+    WfStr s = {.arena = a};
+    wf_str_printf(&s, "%s[", wf_dtype_name(t->dtype));
+    for (int d = 0; d < t->rank; d++)
+        wf_str_printf(&s, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    wf_str_putc(&s, ']');
+    return s.at;
+}
+
+/* ---- safetensors ---- */
+
+static void info_tensors(WfCtx *ctx, const char *path)
+{
+    WfTensors *t = wf_safetensors_open(ctx, ctx->arena, path);
+    int64_t bytes = 0;
+    for (int i = 0; i < t->n; i++) {
+        put_tensor("tensor", t->at[i].name, tensor_type(ctx->arena, &t->at[i]));
+        bytes += (int64_t)t->at[i].bytes;
+    }
+    printf("safetensors: %d tensors, %.2f MB\n", t->n, (double)bytes / 1e6);
+}
+
+/* ---- compiled steps ---- */
+
+static void info_exe(WfCtx *ctx, const char *path)
+{
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar"};
+    static const char *const outs[] = {"output", "loss", "update", "grad", "metric"};
+    WfExe *x = wf_exe_load(ctx, ctx->arena, path);
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        WfStr s = {.arena = ctx->arena};
+        wf_str_printf(&s, "%s[", wf_dtype_name(in->dtype));
+        for (int d = 0; d < in->rank; d++) {
+            wf_str_puts(&s, d ? ", " : "");
+            wf_eprint(x->exprs, in->shape[d], &s);
+        }
+        wf_str_puts(&s, in->role == WF_XIN_PARAM && !in->trainable ? "] frozen" : "]");
+        put_tensor(roles[in->role], in->name, s.at);
+    }
+    for (int i = 0; i < x->n_symbols; i++)
+        printf("%-10s %-40s %lld to %lld\n", "dynamic", x->symbols[i].name, (long long)x->symbols[i].lo,
+               (long long)x->symbols[i].hi);
+    for (int k = 0; k < WF_PROGRAMS; k++)
+        for (int i = 0; i < x->program[k].n_outputs; i++)
+            if (x->program[k].outputs[i].role != WF_XOUT_UPDATE && x->program[k].outputs[i].role != WF_XOUT_GRAD)
+                put_tensor(outs[x->program[k].outputs[i].role], x->program[k].outputs[i].name,
+                           k == WF_PROG_STEP ? "training" : "evaluation");
+    printf("compiled step: %d calls in training, %d in evaluation; kernels for%s%s; weights %s\n",
+           x->program[WF_PROG_STEP].n_calls, x->program[WF_PROG_EVAL].n_calls, x->object[0] ? " x86-64-v3" : "",
+           x->object[1] ? " x86-64-v4" : "", x->weights ? "inside" : "not inside");
+    if (x->n_groups)
+        printf("optimizer  %s, lr %g, %d group%s\n", x->groups[0].optimizer, x->groups[0].lr, x->n_groups,
+               x->n_groups == 1 ? "" : "s");
+}
+
+/* ---- exports ---- */
+
+typedef struct { WfMap *count; } Ops;
+
+static void count_ops(Ops *o, json_t *graph, int depth)
+{
+    size_t i, k;
+    json_t *node, *in;
+    if (depth > 32)
+        return;
+    json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+        const char *target = json_string_value(json_object_get(node, "target"));
+        int64_t n = 0;
+        if (!target)
+            continue;
+        wf_map_get(o->count, target, &n);
+        wf_map_put(o->count, target, n + 1);
+        json_array_foreach(json_object_get(node, "inputs"), k, in) {
+            json_t *sub = json_object_get(json_object_get(in, "arg"), "as_graph");
+            if (sub)
+                count_ops(o, json_object_get(sub, "graph"), depth + 1);
+        }
+    }
+}
+
+static void put_ops(WfCtx *ctx, Ops *o)
+{
+    for (int i = 0; i < wf_map_count(o->count); i++) {
+        size_t n;
+        int64_t times;
+        const char *name = wf_map_at(o->count, i, &n, &times);
+        name = wf_arena_strndup(ctx->arena, name, n);
+        bool known = wf_import_knows(name);
+        name += !strncmp(name, "torch.ops.", 10) ? 10 : 0;
+        printf("%-10s %-40s %lld time%s%s\n", "op", name, (long long)times, times == 1 ? "" : "s",
+               known ? "" : "  NOT SUPPORTED");
+    }
+}
+
+static void put_graph(WfCtx *ctx, WfGraph *g)
+{
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar"};
+    int64_t weights = 0, n;
+    for (int i = 0; i < g->inputs.n; i++) {
+        const WfInput *in = &g->inputs.at[i];
+        const char *type = wf_shape_text(g, in->val);
+        if (in->role == WF_IN_PARAM && !in->trainable)
+            type = wf_arena_printf(ctx->arena, "%s frozen", type);
+        for (int k = 0; k < in->n_aliases; k++)
+            type = wf_arena_printf(ctx->arena, "%s, also %s", type, in->aliases[k]);
+        put_tensor(roles[in->role], in->name, type);
+        if (in->role == WF_IN_PARAM && wf_elit(g->exprs, wf_numel(g, in->val), &n))
+            weights += n;
+    }
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role == WF_OUT_USER && g->outputs.at[i].val)
+            put_tensor("output", g->outputs.at[i].name, wf_shape_text(g, g->outputs.at[i].val));
+    for (int i = 0; i < wf_esym_count(g->exprs); i++) {
+        int64_t lo, hi;
+        wf_esym_range(g->exprs, i, &lo, &hi);
+        if (hi == INT64_MAX)
+            printf("%-10s %-40s %lld and more\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo);
+        else
+            printf("%-10s %-40s %lld to %lld\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo, (long long)hi);
+    }
+    printf("parameters %.3f M\n", (double)weights / 1e6);
+}
+
+typedef struct { WfCtx *ctx; const char *path; WfModel *m; } Import;
+static void import(void *v)
+{
+    Import *i = v;
+    i->m = wf_import_pt2(i->ctx, i->ctx->arena, i->path, true);
+}
+
+static int info_export(WfCtx *ctx, const char *path)
+{
+    Import m = {ctx, path, NULL};
+    Ops o = {wf_map_new(ctx->arena)};
+    wf_ops_init();
+    weft_status s = wf_guard(ctx, import, &m);
+    if (s != WEFT_OK && s != WEFT_ERR_UNSUPPORTED)
+        wf_reraise(ctx, s);
+    WfZip *z = wf_zip_open(ctx, ctx->arena, wf_file_map(ctx, ctx->arena, path), false);
+    for (int i = 0; i < z->n; i++) {
+        const char *name = strstr(z->at[i].name, "/models/");
+        size_t n = strlen(z->at[i].name);
+        if (!name || n < 5 || strcmp(z->at[i].name + n - 5, ".json"))
+            continue;
+        json_t *j = (json_t *)wf_json_parse(ctx, (const char *)z->at[i].at, z->at[i].size, path);
+        count_ops(&o, json_object_get(json_object_get(j, "graph_module"), "graph"), 0);
+    }
+    if (m.m)
+        put_graph(ctx, m.m->graph);
+    put_ops(ctx, &o);
+    if (m.m) {
+        printf("export of PyTorch %s, %s\n", *m.m->torch_version ? m.m->torch_version : "?",
+               m.m->training ? "for training" : "decomposed: no_grad and detach may be lost");
+        return 0;
+    }
+    wf_reraise(ctx, s);
+}
+
+int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    (void)o;
+    if (words->n != 1)
+        wf_fail(ctx, WEFT_ERR_USAGE, "name one file: a .pt2 export, a .weft step or a .safetensors file");
+    WfFile *f = wf_file_map(ctx, ctx->arena, words->at[0]);
+    if (f->size < 4 || memcmp(f->at, "PK\3\4", 4)) {
+        info_tensors(ctx, words->at[0]);
+        return 0;
+    }
+    WfZip *z = wf_zip_open(ctx, ctx->arena, f, false);
+    if (!wf_zip_find(z, "exe.json"))
+        return info_export(ctx, words->at[0]);
+    info_exe(ctx, words->at[0]);
+    return 0;
+}

@@ -1,0 +1,96 @@
+/* weft plan: what a step needs before it runs: memory, its largest buffers, calls and kernels, program by program. The
+ * numbers are those of the binding that training would use, so the planned peak is the measured one. */
+#include "cli/cli.h"
+
+#include "train/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 12 };
+
+typedef struct { const WfExeBuf *b; int64_t bytes; } Big;
+
+static int larger(const void *a, const void *b)
+{
+    const Big *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->b < y->b ? -1 : 1;
+}
+
+static void put_buffers(weft_program *p, const WfExeProgram *g, const int64_t *symbols)
+{
+    Big *big = WF_NEWN(p->arena, Big, (size_t)g->n_bufs + 1);
+    int n = 0;
+    for (int i = 0; i < g->n_bufs; i++)
+        if (g->bufs[i].place == WF_PLACE_SLAB && g->bufs[i].same_as < 0 && g->bufs[i].first >= 0)
+            big[n++] = (Big){&g->bufs[i], wf_exe_eval(p->exe, g->bufs[i].bytes, symbols)};
+    qsort(big, (size_t)n, sizeof *big, larger);
+    for (int i = 0; i < n && i < LARGEST; i++) {
+        WfStr s = {.arena = p->arena};
+        for (int d = 0; d < big[i].b->rank; d++)
+            wf_str_printf(&s, "%s%lld", d ? ", " : "", (long long)wf_exe_eval(p->exe, big[i].b->shape[d], symbols));
+        printf("  %10.3f MB  %%%-24s %s[%s]  calls %d to %d\n", (double)big[i].bytes / 1048576.0,
+               big[i].b->name ? big[i].b->name : "-", wf_dtype_name(big[i].b->dtype), s.at ? s.at : "", big[i].b->first,
+               big[i].b->last);
+    }
+    if (n > LARGEST)
+        printf("  and %d smaller buffers\n", n - LARGEST);
+}
+
+static void put_calls(weft_program *p, const WfExeProgram *g)
+{
+    WfMap *kinds = wf_map_new(p->arena), *names = wf_map_new(p->arena);
+    int kernels = 0, copies = 0;
+    for (int c = 0; c < g->n_calls; c++) {
+        const WfExeCall *k = &g->calls[c];
+        int64_t n = 0;
+        copies += k->kind == WF_CALL_COPY;
+        kernels += k->kind == WF_CALL_KERNEL;
+        if (k->kind == WF_CALL_KERNEL)
+            wf_map_put(names, k->symbol, 1);
+        if (k->kind != WF_CALL_LIB)
+            continue;
+        wf_map_get(kinds, k->symbol, &n);
+        wf_map_put(kinds, k->symbol, n + 1);
+    }
+    printf("  %d calls: %d of %d generated kernels", g->n_calls, kernels, wf_map_count(names));
+    for (int i = 0; i < wf_map_count(kinds); i++) {
+        size_t n;
+        int64_t times;
+        const char *name = wf_map_at(kinds, i, &n, &times);
+        printf(", %lld %.*s", (long long)times, (int)n, name);
+    }
+    if (copies)
+        printf(", %d copies", copies);
+    printf("; %d of them update the state\n", g->n_calls - g->commit);
+}
+
+int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    static const char *const names[] = {"training step", "evaluation"};
+    weft_program *p = wf_cli_open(ctx, o, words);
+    if (!p->exe)
+        wf_program_compile(p);
+    const WfExe *x = p->exe;
+    int64_t *symbols = WF_NEWN(p->arena, int64_t, (size_t)x->n_symbols + 1), state = 0;
+    for (int i = 0; i < x->n_symbols; i++) {
+        int64_t want = x->symbols[i].dim == 0 && o->batch_size ? o->batch_size : 32;
+        symbols[i] = want < x->symbols[i].lo ? x->symbols[i].lo : want > x->symbols[i].hi ? x->symbols[i].hi : want;
+        printf("%s = %lld\n", x->symbols[i].name, (long long)symbols[i]);
+    }
+    for (int k = 0; k < WF_PROGRAMS; k++) {
+        if (!x->program[k].n_calls)
+            continue;
+        weft_session *s = wf_start(p);
+        wf_session_prepare(s->run, (WfProgramKind)k, symbols);
+        printf("%s: %.3f MB slab with %d threads\n", names[k], (double)wf_session_slab_bytes(s->run) / 1048576.0,
+               wf_session_threads(s->run));
+        put_calls(p, &x->program[k]);
+        put_buffers(p, &x->program[k], symbols);
+        state = wf_session_state_bytes(s->run);
+        weft_session_free(s);
+    }
+    printf("weights, buffers and optimiser state: %.3f MB\n", (double)state / 1048576.0);
+    weft_program_free(p);
+    return 0;
+}

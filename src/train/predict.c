@@ -1,0 +1,175 @@
+/* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The last batch
+ * is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads (labels) need no data: which
+ * ones the predictions depend on is found by walking the calls backwards. */
+#include "train/train.h"
+
+#include <string.h>
+
+typedef struct {
+    WfTraining *t;
+    const WfExeProgram *p;
+    int output;                  /* which output holds the predictions */
+    bool *needed;                /* by input of the executable */
+    WfDataset *data;
+    WfDataInput *inputs;         /* the needed user inputs */
+    int n_inputs;
+    int64_t batch;
+    int64_t *index;
+    void **buffer;               /* by input of the executable: one batch; zeros where not needed */
+    WfTensor all;                /* the result */
+} Predict;
+
+/* The output called "predictions"; a model without a loss: its first output. */
+static int find_output(const Predict *r)
+{
+    int first = -1;
+    for (int k = r->p->n_outputs - 1; k >= 0; k--) {
+        if (r->p->outputs[k].role != WF_XOUT_USER || r->p->outputs[k].buf < 0)
+            continue;
+        if (!strcmp(r->p->outputs[k].name, "predictions"))
+            return k;
+        first = k;
+    }
+    if (first < 0)
+        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the model has no tensor output to predict");
+    return first;
+}
+
+/* A buffer is made by the first call that touches it. */
+static void find_needed(Predict *r)
+{
+    const WfExeProgram *p = r->p;
+    bool *buf = WF_NEWN(r->t->arena, bool, (size_t)p->n_bufs + 1);
+    buf[p->outputs[r->output].buf] = true;
+    for (int c = p->n_calls - 1; c >= 0; c--) {
+        const WfExeCall *k = &p->calls[c];
+        bool makes = false;
+        for (int i = 0; i < k->n; i++) {
+            int b = k->operand[i].buf;
+            makes |= b >= 0 && buf[b] && p->bufs[b].place == WF_PLACE_SLAB && p->bufs[b].first == c;
+        }
+        for (int i = 0; makes && i < k->n; i++)
+            if (k->operand[i].buf >= 0)
+                buf[k->operand[i].buf] = true;
+    }
+    for (int b = 0; b < p->n_bufs; b++)
+        if (buf[b] && p->bufs[b].place == WF_PLACE_INPUT)
+            r->needed[p->bufs[b].input] = true;
+}
+
+static void choose_inputs(Predict *r)
+{
+    const WfExe *x = r->t->exe;
+    int all, at = 0;
+    WfDataInput *in = wf_train_inputs(r->t->arena, x, &all);
+    r->inputs = WF_NEWN(r->t->arena, WfDataInput, (size_t)all + 1);
+    for (int i = 0; i < x->n_inputs; i++) {
+        if (x->inputs[i].role != WF_XIN_USER)
+            continue;
+        if (r->needed[i])
+            r->inputs[r->n_inputs++] = in[at];
+        at++;
+    }
+    if (!r->n_inputs)
+        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the predictions depend on no input");
+}
+
+/* Bytes of one batch of input i, which gets no data. */
+static size_t zero_bytes(const Predict *r, const WfExeInput *in, int64_t *shape)
+{
+    size_t bytes = wf_dtype_size(in->dtype);
+    for (int d = 0; d < in->rank; d++) {
+        if (!wf_elit(r->t->exe->exprs, in->shape[d], &shape[d])) {
+            if (d)
+                wf_fail(r->t->ctx, WEFT_ERR_DATA, "data: input %s has no data, and its size is not known without", in->name);
+            shape[d] = r->batch;
+        }
+        bytes = wf_mul_size(bytes, (size_t)shape[d]);
+    }
+    return bytes;
+}
+
+static void allocate(Predict *r)
+{
+    const WfExe *x = r->t->exe;
+    WfArena *a = r->t->arena;
+    r->index = WF_NEWN(a, int64_t, (size_t)r->batch);
+    r->buffer = WF_NEWN(a, void *, (size_t)x->n_inputs + 1);
+    for (int i = 0, col = 0; i < x->n_inputs; i++) {
+        int64_t shape[WF_EXE_RANK];
+        size_t bytes;
+        if (x->inputs[i].role != WF_XIN_USER)
+            continue;
+        if (r->needed[i]) {
+            const WfColumn *c = &r->data->columns[col++];
+            bytes = wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
+        } else {
+            bytes = zero_bytes(r, &x->inputs[i], shape);
+        }
+        uint8_t *p = wf_arena_alloc(a, bytes + 64);
+        r->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+    }
+}
+
+static void feed(Predict *r)
+{
+    const WfExe *x = r->t->exe;
+    for (int i = 0, col = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        if (in->role != WF_XIN_USER)
+            continue;
+        WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank, .data = r->buffer[i]};
+        if (r->needed[i]) {
+            wf_dataset_gather(r->data, col, r->index, r->batch, r->buffer[i]);
+            memcpy(t.shape, r->data->columns[col++].shape, sizeof t.shape);
+            t.shape[0] = r->batch;
+        } else {
+            zero_bytes(r, in, t.shape);
+        }
+        wf_session_feed(r->t->session, t.name, &t);
+    }
+}
+
+static void keep(Predict *r, int64_t first, int64_t valid)
+{
+    WfTensor t;
+    wf_session_output(r->t->session, WF_PROG_EVAL, r->output, &t);
+    if (!t.rank || t.shape[0] % r->batch)
+        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the predictions have no row for each sample: their first dimension is %lld",
+                (long long)(t.rank ? t.shape[0] : 0));
+    int64_t each = t.shape[0] / r->batch;
+    size_t bytes = (size_t)each * wf_dtype_size(t.dtype);
+    for (int d = 1; d < t.rank; d++)
+        bytes = wf_mul_size(bytes, (size_t)t.shape[d]);
+    if (!r->all.data) {
+        r->all = t;
+        r->all.name = "predictions";
+        r->all.shape[0] = each * r->data->samples;
+        r->all.bytes = wf_mul_size((size_t)r->data->samples, bytes);
+        r->all.data = wf_arena_alloc(r->t->arena, r->all.bytes);
+    }
+    memcpy((uint8_t *)r->all.data + (size_t)first * bytes, t.data, (size_t)valid * bytes);
+}
+
+int64_t wf_predict(WfTraining *t, const char *path)
+{
+    Predict r = {.t = t, .p = &t->exe->program[WF_PROG_EVAL]};
+    r.needed = WF_NEWN(t->arena, bool, (size_t)t->exe->n_inputs + 1);
+    r.output = find_output(&r);
+    find_needed(&r);
+    choose_inputs(&r);
+    r.data = wf_dataset_open(t->ctx, t->arena, &t->options->data, r.inputs, r.n_inputs);
+    r.batch = wf_train_batch(t->ctx, t->exe, t->options);
+    allocate(&r);
+    for (int64_t at = 0; at < r.data->samples; at += r.batch) {
+        int64_t valid = r.data->samples - at < r.batch ? r.data->samples - at : r.batch;
+        wf_check_cancel(t->ctx);
+        for (int64_t i = 0; i < r.batch; i++)
+            r.index[i] = i < valid ? at + i : 0;
+        feed(&r);
+        wf_session_forward(t->session, true);
+        keep(&r, at, valid);
+    }
+    wf_safetensors_write(t->ctx, path, &r.all, 1);
+    return r.data->samples;
+}
