@@ -462,6 +462,16 @@ static void define_results(Imp *m, Scope *s, const WfNode *n, const Results *r)
 
 /* ---- graphs ---- */
 
+/* Operators that hold a graph are recorded without a line: the first one inside stands for them. */
+static uint32_t inner_source(const WfSchema *c, const WfArg *args)
+{
+    for (int i = 0; i < c->n_params; i++)
+        for (int k = 1; args[i].kind == WF_ARG_GRAPH && k < args[i].graph->nodes.n; k++)
+            if (args[i].graph->nodes.at[k].source)
+                return args[i].graph->nodes.at[k].source;
+    return 0;
+}
+
 static void read_node(Imp *m, Scope *s, const json_t *node)
 {
     const char *target = imp_string(m, node, "target");
@@ -483,7 +493,7 @@ static void read_node(Imp *m, Scope *s, const json_t *node)
     wf_complete_args(s->g, op, given, args);
     Results *r = WF_NEW(m->a, Results);
     read_results(m, node, c, r);
-    s->g->source = source;
+    s->g->source = source ? source : inner_source(c, args);
     define_results(m, s, wf_append_raw(s->g, op, args, r->n), r);
 }
 

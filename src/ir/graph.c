@@ -154,7 +154,7 @@ char *wf_node_place(WfGraph *g, const WfNode *n)
 {
     WfStr s = {.arena = g->arena};
     wf_str_puts(&s, "at ");
-    wf_print_node(g, n, &s);
+    wf_print_node_short(g, n, &s);
     if (n->source) {
         const WfSource *src = &g->sources.at[n->source];
         if (src->file)

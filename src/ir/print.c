@@ -50,7 +50,12 @@ static void put_arg(const WfGraph *g, WfStr *s, const WfArg *a, int indent)
     case WF_ARG_BOOL: wf_str_puts(s, a->b ? "True" : "False"); return;
     case WF_ARG_STRING: put_string(s, a->s); return;
     case WF_ARG_DTYPE: wf_str_puts(s, wf_dtype_name(a->dtype)); return;
-    case WF_ARG_GRAPH: print_graph(a->graph, s, indent); return;
+    case WF_ARG_GRAPH:
+        if (indent < 0) /* a message has no room for it */
+            wf_str_puts(s, "graph {...}");
+        else
+            print_graph(a->graph, s, indent);
+        return;
     default: break;
     }
     wf_str_putc(s, '[');
@@ -134,6 +139,7 @@ static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
 }
 
 void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out) { print_node(g, n, out, 0); }
+void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out) { print_node(g, n, out, -1); }
 
 static void pad(WfStr *s, int n)
 {
