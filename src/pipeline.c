@@ -171,6 +171,34 @@ static void one_program(WfPassEnv *env, WfGraph *g, WfExe *x, WfProgramKind kind
     wf_plan_program(env, g, info, x, kind);
 }
 
+/* Constants that the compiler made (or read with the options) and the model does not have: they travel with the
+ * executable. */
+static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
+{
+    WfTensors *w = WF_NEW(x->arena, WfTensors);
+    w->at = WF_NEWN(x->arena, WfTensor, (size_t)step->inputs.n + 1);
+    w->by_name = wf_map_new(x->arena);
+    for (int i = 0; i < step->inputs.n; i++) {
+        const WfInput *in = &step->inputs.at[i];
+        const WfValue *v = wf_value(step, in->val);
+        bool known = in->role != WF_IN_CONST || !in->data;
+        for (int k = 0; k < model->inputs.n && !known; k++)
+            known = !strcmp(model->inputs.at[k].name, in->name);
+        if (known)
+            continue;
+        WfTensor *t = &w->at[w->n];
+        *t = (WfTensor){.name = in->name, .dtype = v->dtype, .rank = v->rank, .data = in->data,
+                        .bytes = wf_dtype_size(v->dtype)};
+        for (int d = 0; d < v->rank; d++) {
+            t->shape[d] = v->shape[d];
+            t->bytes *= (size_t)v->shape[d];
+        }
+        wf_map_put(w->by_name, t->name, w->n++);
+    }
+    if (w->n)
+        x->weights = w;
+}
+
 WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *cache_dir)
 {
     wf_ops_init();
@@ -187,7 +215,8 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
         WfGraph *step = run_passes(&env, g, NULL);
         for (int i = 0; i < step->outputs.n; i++)
             x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
-        one_program(&env, step, x, WF_PROG_STEP, &k);
+        own_constants(x, g, step);
+    one_program(&env, step, x, WF_PROG_STEP, &k);
     }
     env.eval = true;
     one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_EVAL, &k);

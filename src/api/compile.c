@@ -84,12 +84,10 @@ static void load_entry(void *v)
 static void store_entry(void *v)
 {
     Cached *c = v;
-    WfExe bare = *c->x;
-    bare.weights = NULL;
     char *dir = wf_arena_strdup(c->p->arena, c->path);
     *strrchr(dir, '/') = 0;
     wf_mkdirs(c->p->ctx, dir);
-    wf_exe_save(c->p->ctx, &bare, c->path);
+    wf_exe_save(c->p->ctx, c->x, c->path);
 }
 
 void wf_program_compile(weft_program *p)
@@ -161,7 +159,8 @@ bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)
 void wf_program_save(weft_program *p, const char *path)
 {
     WfExe x = *p->exe;
-    if (!p->options.no_weights && !x.weights) {
+    const WfTensors *own = x.weights; /* constants that the compiler made */
+    if (!p->options.no_weights && !p->loaded) {
         WfTensors *w = WF_NEW(p->arena, WfTensors);
         w->at = WF_NEWN(p->arena, WfTensor, (size_t)x.n_inputs + 1);
         for (int i = 0; i < x.n_inputs; i++) {
@@ -175,11 +174,15 @@ void wf_program_save(weft_program *p, const char *path)
                 t->bytes *= (size_t)in->shape[d];
             }
             t->data = wf_arena_alloc(p->arena, t->bytes);
-            wf_program_weight(p, in->name, (void *)t->data, t->bytes);
+            const WfTensor *made = own ? wf_tensors_find(own, in->name) : NULL;
+            if (made)
+                memcpy((void *)t->data, made->data, t->bytes);
+            else
+                wf_program_weight(p, in->name, (void *)t->data, t->bytes);
             w->n++;
         }
         x.weights = w;
-    } else if (p->options.no_weights) {
+    } else if (p->options.no_weights && p->loaded) {
         x.weights = NULL;
     }
     wf_exe_save(p->ctx, &x, path);

@@ -1001,7 +1001,7 @@ static void finish_reduction(Em *m, const Acc *acc)
         define(m, r, "splat_l(harg%s_%c(r%d, p%d))", acc->n->op->init < 0 ? "max" : "min", suffix[acc->cls], acc->acc,
                acc->acc);
     else
-        define(m, r, "splat_%c(h%s_%c(r%d))", suffix[acc->cls], name, suffix[acc->cls], acc->acc);
+        define(m, r, "splat_%c(h%s_%c(r%d))", suffix[acc->cls], name, acc->cls == C_B ? 'b' : suffix[acc->cls], acc->acc);
     Val *keep = WF_NEW(m->a, Val);
     *keep = r;
     wf_map_put_bytes(m->reductions, &acc->n->out, sizeof acc->n->out, (int64_t)(intptr_t)keep);

@@ -78,6 +78,7 @@ static const Snippet by_class[] = {
 
 static const Snippet plain[] = {
     {"hamax_b", FN "int hamax_b(vi x) { int r = 0; for (int l = 0; l < 16; l++) r |= x[l]; return r; }\n"},
+    {"hamin_b", FN "int hamin_b(vi x) { int r = -1; for (int l = 0; l < 16; l++) r &= x[l]; return r; }\n"},
     {"cvt_ff", FN "vf cvt_ff(vf x) { return x; }\n"},
     {"cvt_ll", FN "vl cvt_ll(vl x) { return x; }\n"},
     {"cvt_ii", FN "vi cvt_ii(vi x) { return x; }\n"},

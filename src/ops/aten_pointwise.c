@@ -47,10 +47,11 @@ DECOMPOSE(tan_op)
     WfVal x = as_float(g, n, 0);
     DONE(wf_div(g, wf_unary(g, "prim.sin", x), wf_unary(g, "prim.cos", x)));
 }
-DECOMPOSE(sinh_op) /* through expm1, so that small values keep their digits: (m + m / (m + 1)) / 2, m = expm1(x) */
+DECOMPOSE(sinh_op) /* through expm1 of |x|, so that small values keep their digits: (m + m / (m + 1)) / 2 */
 {
-    WfVal m = wf_unary(g, "prim.expm1", as_float(g, n, 0));
-    DONE(wf_muls(g, wf_add(g, m, wf_div(g, m, wf_adds(g, m, 1))), 0.5));
+    WfVal x = as_float(g, n, 0), m = wf_unary(g, "prim.expm1", wf_unary(g, "prim.abs", x));
+    WfVal y = wf_muls(g, wf_add(g, m, wf_div(g, m, wf_adds(g, m, 1))), 0.5);
+    DONE(wf_where(g, wf_binary(g, "prim.lt", x, wf_like(g, x, 0)), wf_neg(g, y), y));
 }
 DECOMPOSE(cosh_op)
 {

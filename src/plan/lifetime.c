@@ -320,6 +320,7 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         if (wf_value(g, o->val)->ordered)
             wf_fail(g->ctx, WEFT_ERR_INTERNAL, "the new value of %s has another memory order", o->name);
         WfExeCall call = {0};
+        wf_log(g->ctx, WF_LOG_DEBUG, "the new value of %s is copied into its place", o->name);
         copy_call(p, o->val, input_buf(p, o->input), &call);
         WF_PUSH(p->a, &p->calls, call);
     }
