@@ -199,6 +199,52 @@ static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
         x->weights = w;
 }
 
+/* Marks what value v of g is made from, through the bodies of nests: a nest that holds both the predictions and the loss
+ * must not make the predictions depend on the labels. */
+static void mark_sources(const WfGraph *g, bool *need)
+{
+    for (int i = g->nodes.n - 1; i > 0; i--) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        WfVal in[WF_MAX_RESULTS];
+        bool any = false, nest = n->op->family == WF_LOOPNEST;
+        for (int r = 0; r < n->n_out; r++)
+            any |= need[n->out + (WfVal)r];
+        if (!any)
+            continue;
+        int k = wf_operands(n, in, WF_MAX_RESULTS);
+        bool *inner = NULL;
+        if (nest) {
+            const WfGraph *body = n->args[1].graph;
+            inner = WF_NEWN(g->arena, bool, (size_t)body->values.n);
+            for (int r = 0; r < n->n_out; r++)
+                inner[body->outputs.at[r].val] |= need[n->out + (WfVal)r];
+            mark_sources(body, inner);
+        }
+        for (int j = 0; j < k; j++)
+            need[in[j]] |= !nest || inner[n->args[1].graph->inputs.at[j].val];
+    }
+}
+
+static void mark_predicting(WfExe *x, const WfGraph *g)
+{
+    bool *need = WF_NEWN(g->arena, bool, (size_t)g->values.n), named = false;
+    for (int i = g->outputs.n - 1; i >= 0; i--) {
+        const WfOutput *o = &g->outputs.at[i];
+        named |= o->role == WF_OUT_USER && o->val && !strcmp(o->name, "predictions");
+        if (named)
+            need[o->val] = true;
+        if (named)
+            break;
+    }
+    for (int i = 0; i < g->outputs.n && !named; i++)
+        need[g->outputs.at[i].val] = true;
+    mark_sources(g, need);
+    for (int i = 0; i < g->inputs.n; i++)
+        for (int k = 0; k < x->n_inputs; k++)
+            if (g->inputs.at[i].role == WF_IN_USER && !strcmp(x->inputs[k].name, g->inputs.at[i].name))
+                x->inputs[k].predicts = need[g->inputs.at[i].val];
+}
+
 WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *cache_dir)
 {
     wf_ops_init();
@@ -219,7 +265,9 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     one_program(&env, step, x, WF_PROG_STEP, &k);
     }
     env.eval = true;
-    one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_EVAL, &k);
+    WfGraph *eval = run_passes(&env, g, NULL);
+    one_program(&env, eval, x, WF_PROG_EVAL, &k);
+    mark_predicting(x, eval);
     WfStr key = {.arena = a};
     wf_options_key(o, &key);
     x->options = key.at ? key.at : "";

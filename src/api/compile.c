@@ -73,7 +73,7 @@ static void key_of(weft_program *p, char hex[65])
     wf_sha_hex(h, hex);
 }
 
-typedef struct { weft_program *p; const char *path; const WfExe *x; } Cached;
+typedef struct { weft_program *p; const char *path, *cache; const WfExe *x; } Cached;
 
 static void load_entry(void *v)
 {
@@ -88,6 +88,30 @@ static void store_entry(void *v)
     *strrchr(dir, '/') = 0;
     wf_mkdirs(c->p->ctx, dir);
     wf_exe_save(c->p->ctx, c->x, c->path);
+}
+
+static void compile(void *v)
+{
+    Cached *c = v;
+    c->x = wf_compile(c->p->ctx, c->p->arena, c->p->graph, &c->p->options, c->cache);
+}
+
+/* With the kernel cache; when that cannot be read, written or linked, without. */
+static const WfExe *compile_with(weft_program *p, const char *cache)
+{
+    Cached c = {.p = p, .cache = cache};
+    weft_status s = wf_guard(p->ctx, compile, &c);
+    if (cache && (s == WEFT_ERR_IO || s == WEFT_ERR_ENVIRONMENT)) {
+        char *why = wf_arena_strdup(p->arena, p->ctx->diag.message);
+        c.cache = NULL;
+        if (wf_guard(p->ctx, compile, &c) == WEFT_OK) {
+            wf_log(p->ctx, WF_LOG_WARN, "the kernel cache cannot be used: %s", why);
+            return c.x;
+        }
+    }
+    if (s != WEFT_OK)
+        wf_reraise(p->ctx, s);
+    return c.x;
 }
 
 void wf_program_compile(weft_program *p)
@@ -114,7 +138,7 @@ void wf_program_compile(weft_program *p)
             wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
         }
     }
-    p->exe = wf_compile(p->ctx, p->arena, p->graph, &p->options, cache);
+    p->exe = compile_with(p, cache);
     p->compile_s = wf_now() - t;
     c.x = p->exe;
     if (c.path && wf_guard(p->ctx, store_entry, &c) != WEFT_OK)

@@ -112,13 +112,32 @@ static int exit_code(weft_status s)
     return s == WEFT_ERR_USAGE ? 2 : 1;
 }
 
+/* What shapes the plan of a compiled step cannot be chosen any more; saying what it was compiled with is fine. */
+static void check_plan(WfCtx *ctx, const WfOptions *o, const WfExe *x)
+{
+    for (const WfOptionRow *r = wf_option_table; r->name; r++) {
+        WfStr line = {.arena = ctx->arena}, all = {.arena = ctx->arena};
+        if (!r->plan || !strcmp(r->name, "isa") || wf_option_origin(o, r->name) == WF_FROM_DEFAULT)
+            continue;
+        wf_str_printf(&line, "\n%s=", r->name);
+        wf_option_text(o, r, &line);
+        wf_str_putc(&line, '\n');
+        wf_str_printf(&all, "\n%s", x->options);
+        if (!strstr(all.at, line.at))
+            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Compile the model again with this option.",
+                       "option %s shapes the plan, and this step was compiled with another value", r->name);
+    }
+}
+
 weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     if (words->n < 1)
         wf_fail(ctx, WEFT_ERR_USAGE, "name a model: a .pt2 export or a compiled .weft step");
     weft_program *p = wf_open(ctx, words->at[0]);
     p->options = *o;
-    if (!p->loaded)
+    if (p->loaded)
+        check_plan(ctx, o, p->exe);
+    else
         wf_program_open_model(p, words->at[0]);
     return p;
 }

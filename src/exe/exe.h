@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 1, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 2, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -30,7 +30,8 @@ typedef struct {
     double fill;             /* STATE: start value */
     const char *of;          /* STATE: the parameter; SCALAR: the parameter group ("0", "1", ...) or NULL */
     int buf;
-    bool used;               /* read by some call of the step program */
+    bool used;               /* read by some call */
+    bool predicts;           /* USER: the predictions depend on it */
 } WfExeInput;
 
 typedef enum { WF_XOUT_USER, WF_XOUT_LOSS, WF_XOUT_UPDATE, WF_XOUT_GRAD, WF_XOUT_METRIC } WfExeOutRole;

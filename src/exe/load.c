@@ -129,6 +129,7 @@ static void read_inputs(Load *l, json_t *j)
         in->trainable = truth(l, o, "trainable");
         in->persistent = truth(l, o, "persistent");
         in->used = truth(l, o, "used");
+        in->predicts = truth(l, o, "predicts");
         in->fill = number(l, o, "fill");
         in->of = string(l, field(l, o, "of"));
         in->n_aliases = (int)json_array_size(also);

@@ -29,9 +29,10 @@ static json_t *input(const WfExe *x, const WfExeInput *in)
     json_t *also = json_array();
     for (int i = 0; i < in->n_aliases; i++)
         json_array_append_new(also, json_string(in->aliases[i]));
-    return json_pack("{si so ss so sb sb so sf so sb}", "role", in->role, "name", text(in->name), "dtype",
+    return json_pack("{si so ss so sb sb so sf so sb sb}", "role", in->role, "name", text(in->name), "dtype",
                      wf_dtype_name(in->dtype), "shape", dims(x, in->rank, in->shape), "trainable", in->trainable,
-                     "persistent", in->persistent, "also", also, "fill", in->fill, "of", text(in->of), "used", in->used);
+                     "persistent", in->persistent, "also", also, "fill", in->fill, "of", text(in->of), "used", in->used,
+                     "predicts", in->predicts);
 }
 
 static json_t *buffer(const WfExe *x, const WfExeBuf *b)

@@ -272,34 +272,39 @@ static int triplet_margin_loss(DECOMPOSE)
     {                                                                                             \
         .schema = "aten." #name "(" args ") -> Tensor", .family = WF_COMPOSITE, .decompose = name \
     }
+/* a loss whose first operand holds the predictions */
+#define LOSS(name, args)                                                                                            \
+    {                                                                                                               \
+        .schema = "aten." #name "(" args ") -> Tensor", .family = WF_COMPOSITE, .decompose = name, .predictions = 1 \
+    }
 #define PAIR "Tensor self, Tensor target"
 
 static const WfOp ops[] = {
-    NAME(mse_loss, PAIR ", int reduction=1"),
-    NAME(l1_loss, PAIR ", int reduction=1"),
-    NAME(smooth_l1_loss, PAIR ", int reduction=1, float beta=1."),
-    NAME(huber_loss, PAIR ", int reduction=1, float delta=1."),
+    LOSS(mse_loss, PAIR ", int reduction=1"),
+    LOSS(l1_loss, PAIR ", int reduction=1"),
+    LOSS(smooth_l1_loss, PAIR ", int reduction=1, float beta=1."),
+    LOSS(huber_loss, PAIR ", int reduction=1, float delta=1."),
     {.schema = "nn.bce(Tensor x, Tensor target) -> Tensor",
      .family = WF_COMPOSITE,
      .infer = bce_infer,
      .decompose = bce,
      .vjp = bce_vjp},
-    NAME(binary_cross_entropy, PAIR ", Tensor? weight=None, int reduction=1"),
-    NAME(binary_cross_entropy_with_logits,
+    LOSS(binary_cross_entropy, PAIR ", Tensor? weight=None, int reduction=1"),
+    LOSS(binary_cross_entropy_with_logits,
          PAIR ", Tensor? weight=None, Tensor? pos_weight=None, int reduction=1"),
-    NAME(kl_div, PAIR ", int reduction=1, *, bool log_target=False"),
-    NAME(soft_margin_loss, PAIR ", int reduction=1"),
-    NAME(hinge_embedding_loss, PAIR ", float margin=1., int reduction=1"),
-    NAME(margin_ranking_loss,
+    LOSS(kl_div, PAIR ", int reduction=1, *, bool log_target=False"),
+    LOSS(soft_margin_loss, PAIR ", int reduction=1"),
+    LOSS(hinge_embedding_loss, PAIR ", float margin=1., int reduction=1"),
+    LOSS(margin_ranking_loss,
          "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
-    NAME(poisson_nll_loss,
+    LOSS(poisson_nll_loss,
          "Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction"),
     NAME(cosine_similarity, "Tensor x1, Tensor x2, int dim=1, float eps=1e-08"),
-    NAME(cosine_embedding_loss,
+    LOSS(cosine_embedding_loss,
          "Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1"),
     NAME(pairwise_distance,
          "Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False"),
-    NAME(triplet_margin_loss,
+    LOSS(triplet_margin_loss,
          "Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float "
          "eps=9.9999999999999995e-07, bool swap=False, int reduction=1"),
     {0}};

@@ -285,9 +285,9 @@ static int multilabel_margin_forward(DECOMPOSE)
     return 2;
 }
 
-#define NAME(text, fn)                                                  \
-    {                                                                   \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
+#define NAME(text, fn)                                                                    \
+    {                                                                                     \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn, .predictions = 1 \
     }
 #define CLASSES "Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100"
 

@@ -1,4 +1,4 @@
-/* The evaluation form. Each op's row says how its arguments change (dropout and batch norm switch off training); the
+/* The evaluation form. Flags of training are switched off by their names in the schemas (an op's row may say more); the
  * loss that the first output comes from says which of its operands holds the predictions. */
 #include "simplify/simplify.h"
 
@@ -30,42 +30,75 @@ static WfVal named_output(const WfGraph *g, const char *name)
     return 0;
 }
 
-WfGraph *wf_simplify_evaluation(WfPassEnv *env, WfGraph *g)
+/* PyTorch's schemas have one name for it: the flag is `train` or `training`, attention's probability `dropout_p`. A
+ * norm without running statistics has only those of the batch, in either form. */
+static void to_evaluation(WfGraph *to, const WfNode *n, WfArg *args)
 {
-    const WfOptions *o = env->options;
+    const WfSchema *c = n->schema;
+    const WfArg *mean = wf_arg(n, "running_mean");
+    bool batch_only = wf_arg(n, "momentum") && (!mean || mean->kind != WF_ARG_TENSOR);
+    if (n->op->evaluation) {
+        n->op->evaluation(to, args);
+        return;
+    }
+    for (int p = 0; p < c->n_params; p++) {
+        const char *name = c->params[p].name;
+        if (args[p].kind == WF_ARG_BOOL && (!strcmp(name, "train") || !strcmp(name, "training")) && !batch_only)
+            args[p].b = false;
+        else if (args[p].kind == WF_ARG_FLOAT && !strcmp(name, "dropout_p"))
+            args[p].f = 0;
+    }
+}
+
+static WfGraph *copy(const WfGraph *g);
+
+static void copy_node(const WfGraph *g, const WfNode *n, WfGraph *to, WfVal *map)
+{
+    WfArg *args = WF_NEWN(g->arena, WfArg, (size_t)n->schema->n_params + 1);
+    memcpy(args, n->args, (size_t)n->schema->n_params * sizeof *args);
+    for (int p = 0; p < n->schema->n_params; p++) {
+        if (args[p].kind == WF_ARG_TENSOR)
+            args[p].val = map[args[p].val];
+        if (args[p].kind == WF_ARG_GRAPH)
+            args[p].graph = copy(args[p].graph);
+        if (args[p].kind != WF_ARG_TENSORS)
+            continue;
+        args[p].vals = WF_NEWN(g->arena, WfVal, (size_t)args[p].n + 1);
+        for (int k = 0; k < args[p].n; k++)
+            args[p].vals[k] = map[n->args[p].vals[k]];
+    }
+    to_evaluation(to, n, args);
+    to->source = n->source;
+    to->no_grad = n->no_grad;
+    WfNode *c = wf_append_raw(to, n->op, args, n->n_out);
+    for (int r = 0; r < n->n_out; r++) {
+        WfValue *from = wf_value(g, n->out + (WfVal)r), *v = wf_value(to, c->out + (WfVal)r);
+        WfNodeId node = v->node;
+        *v = *from;
+        v->node = node;
+        v->name = NULL;
+        if (from->name)
+            wf_name_value(to, c->out + (WfVal)r, from->name);
+        map[n->out + (WfVal)r] = c->out + (WfVal)r;
+    }
+}
+
+/* In-place ops have no users: every node is copied as it stands, sub-graphs too. */
+static WfGraph *copy(const WfGraph *g)
+{
     WfGraph *to = wf_graph_like(g, WF_ATEN);
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     wf_copy_inputs(g, to, map);
-    for (int i = 1; i < g->nodes.n; i++) { /* in-place ops have no users: every node is copied as it stands */
-        const WfNode *n = wf_node(g, (WfNodeId)i);
-        WfArg *args = WF_NEWN(g->arena, WfArg, (size_t)n->schema->n_params + 1);
-        memcpy(args, n->args, (size_t)n->schema->n_params * sizeof *args);
-        for (int p = 0; p < n->schema->n_params; p++) {
-            if (args[p].kind == WF_ARG_TENSOR)
-                args[p].val = map[args[p].val];
-            if (args[p].kind != WF_ARG_TENSORS)
-                continue;
-            args[p].vals = WF_NEWN(g->arena, WfVal, (size_t)args[p].n + 1);
-            for (int k = 0; k < args[p].n; k++)
-                args[p].vals[k] = map[n->args[p].vals[k]];
-        }
-        if (n->op->evaluation)
-            n->op->evaluation(to, args);
-        to->source = n->source;
-        to->no_grad = n->no_grad;
-        WfNode *c = wf_append_raw(to, n->op, args, n->n_out);
-        for (int r = 0; r < n->n_out; r++) {
-            WfValue *from = wf_value(g, n->out + (WfVal)r), *v = wf_value(to, c->out + (WfVal)r);
-            WfNodeId node = v->node;
-            *v = *from;
-            v->node = node;
-            v->name = NULL;
-            if (from->name)
-                wf_name_value(to, c->out + (WfVal)r, from->name);
-            map[n->out + (WfVal)r] = c->out + (WfVal)r;
-        }
-    }
+    for (int i = 1; i < g->nodes.n; i++)
+        copy_node(g, wf_node(g, (WfNodeId)i), to, map);
     wf_copy_outputs(g, to, map);
+    return to;
+}
+
+WfGraph *wf_simplify_evaluation(WfPassEnv *env, WfGraph *g)
+{
+    const WfOptions *o = env->options;
+    WfGraph *to = copy(g);
     WfVal predictions = 0;
     if (o && o->predictions >= 0) {
         predictions = named_output(to, wf_arena_printf(g->arena, "%lld", (long long)o->predictions));

@@ -1,6 +1,5 @@
 /* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The last batch
- * is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads (labels) need no data: which
- * ones the predictions depend on is found by walking the calls backwards. */
+ * is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads (labels) need no data. */
 #include "train/train.h"
 
 #include <string.h>
@@ -9,7 +8,6 @@ typedef struct {
     WfTraining *t;
     const WfExeProgram *p;
     int output;                  /* which output holds the predictions */
-    bool *needed;                /* by input of the executable */
     WfDataset *data;
     WfDataInput *inputs;         /* the needed user inputs */
     int n_inputs;
@@ -35,28 +33,6 @@ static int find_output(const Predict *r)
     return first;
 }
 
-/* A buffer is made by the first call that touches it. */
-static void find_needed(Predict *r)
-{
-    const WfExeProgram *p = r->p;
-    bool *buf = WF_NEWN(r->t->arena, bool, (size_t)p->n_bufs + 1);
-    buf[p->outputs[r->output].buf] = true;
-    for (int c = p->n_calls - 1; c >= 0; c--) {
-        const WfExeCall *k = &p->calls[c];
-        bool makes = false;
-        for (int i = 0; i < k->n; i++) {
-            int b = k->operand[i].buf;
-            makes |= b >= 0 && buf[b] && p->bufs[b].place == WF_PLACE_SLAB && p->bufs[b].first == c;
-        }
-        for (int i = 0; makes && i < k->n; i++)
-            if (k->operand[i].buf >= 0)
-                buf[k->operand[i].buf] = true;
-    }
-    for (int b = 0; b < p->n_bufs; b++)
-        if (buf[b] && p->bufs[b].place == WF_PLACE_INPUT)
-            r->needed[p->bufs[b].input] = true;
-}
-
 static void choose_inputs(Predict *r)
 {
     const WfExe *x = r->t->exe;
@@ -66,7 +42,7 @@ static void choose_inputs(Predict *r)
     for (int i = 0; i < x->n_inputs; i++) {
         if (x->inputs[i].role != WF_XIN_USER)
             continue;
-        if (r->needed[i])
+        if (x->inputs[i].predicts)
             r->inputs[r->n_inputs++] = in[at];
         at++;
     }
@@ -100,7 +76,7 @@ static void allocate(Predict *r)
         size_t bytes;
         if (x->inputs[i].role != WF_XIN_USER)
             continue;
-        if (r->needed[i]) {
+        if (x->inputs[i].predicts) {
             const WfColumn *c = &r->data->columns[col++];
             bytes = wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
         } else {
@@ -119,7 +95,7 @@ static void feed(Predict *r)
         if (in->role != WF_XIN_USER)
             continue;
         WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank, .data = r->buffer[i]};
-        if (r->needed[i]) {
+        if (x->inputs[i].predicts) {
             wf_dataset_gather(r->data, col, r->index, r->batch, r->buffer[i]);
             memcpy(t.shape, r->data->columns[col++].shape, sizeof t.shape);
             t.shape[0] = r->batch;
@@ -154,9 +130,7 @@ static void keep(Predict *r, int64_t first, int64_t valid)
 int64_t wf_predict(WfTraining *t, const char *path)
 {
     Predict r = {.t = t, .p = &t->exe->program[WF_PROG_EVAL]};
-    r.needed = WF_NEWN(t->arena, bool, (size_t)t->exe->n_inputs + 1);
     r.output = find_output(&r);
-    find_needed(&r);
     choose_inputs(&r);
     r.data = wf_dataset_open(t->ctx, t->arena, &t->options->data, r.inputs, r.n_inputs);
     r.batch = wf_train_batch(t->ctx, t->exe, t->options);

@@ -1,0 +1,45 @@
+#!/bin/bash
+# Wrong data: each is one clear error that names the input, what was found and what was expected.
+source "$(dirname "$0")/common.sh"
+train() { "$weft" train "$mlp" --steps 3 --batch-size 8 --threads 1 "$@"; }
+bad() { # NAME CODE TEXT SPEC...
+    local name=$1 code=$2 text=$3
+    shift 3
+    data bad.safetensors "$@"
+    fails "$name" "$code" "$text" train --data bad.safetensors
+}
+
+works "good data train" train --data good.safetensors
+bad "a wrong shape" 1 "input x expects f32[*, 12], but the file holds f32[40, 13]" x=F32:40x13:rand y=I64:40:mod4
+bad "a wrong rank" 1 "but the file holds f32[40, 3, 4]" x=F32:40x3x4:rand y=I64:40:mod4
+bad "a wrong dtype" 1 "input x expects f32[*, 12], but the file holds f64[40, 12]" x=F64:40x12:rand y=I64:40:mod4
+bad "a wrong name" 1 "input y has no data; the files hold x, labels" x=F32:40x12:rand labels=I64:40:mod4
+bad "rows that do not match" 1 "input y has 39 samples, but input x has 40" x=F32:40x12:rand y=I64:39:mod4
+bad "too few rows" 1 "4 samples do not fill one batch of 8" x=F32:4x12:rand y=I64:4:mod4
+fails "a missing file" 1 "none.safetensors: cannot open: No such file or directory" train --data none.safetensors
+fails "an input that does not exist" 1 "the model has no input z; its inputs are x, y" train --data z=good.safetensors
+fails "no data at all" 2 "--data" train
+head -c 200 good.safetensors >short.safetensors
+fails "a truncated file" 1 "short.safetensors" train --data short.safetensors
+echo hello >text.safetensors
+fails "a text file" 1 "text.safetensors" train --data text.safetensors
+: >empty.safetensors
+fails "an empty file" 1 "empty.safetensors" train --data empty.safetensors
+
+# A label out of range: the value, and the line of the model that reads it. Nothing is left half-written.
+data label.safetensors x=F32:40x12:rand y=I64:40:mod4,0=99,1=99,2=99,3=99,4=99,5=99,6=99,7=99,20=99
+fails "a label out of range" 1 "99 is out of range" train --data label.safetensors --no-shuffle --out bad
+check "it names the Python line" grep -qE '\.py:[0-9]+' err
+check "no weights are left" test ! -e bad/final.safetensors
+data label.safetensors x=F32:40x12:rand y=I64:40:mod4,3=-7
+fails "a negative label" 1 "-7 is out of range" train --data label.safetensors --no-shuffle
+check "it names the Python line, too" grep -qE '\.py:[0-9]+' err
+
+# NaN in data and in the step.
+data nan.safetensors x=F32:40x12:rand,100=nan y=I64:40:mod4
+fails "NaN in data under --check-finite" 1 "input x: sample 8, element 4 is nan" train --check-finite --data nan.safetensors
+data huge.safetensors x=F32:16x4:rand y=F32:16x1:rand
+fails "the first node with NaN in the step" 1 "is the first whose result is not finite" \
+    "$weft" train "$refs/linreg_sgd/model.pt2" --optimizer sgd --lr 1e30 --steps 20 --check-finite --data huge.safetensors
+check "it names the Python line, once more" grep -qE '\.py:[0-9]+' err
+end

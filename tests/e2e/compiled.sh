@@ -1,0 +1,51 @@
+#!/bin/bash
+# Compiled steps and the cache: no compiler is needed any more, damaged entries are compiled again, writers may meet.
+source "$(dirname "$0")/common.sh"
+options=(--optimizer sgd --lr 0.1 --momentum 0.9)
+run=(--data good.safetensors --steps 6 --batch-size 8 --threads 1)
+
+works "compile" "$weft" compile "$mlp" "${options[@]}" -o step.weft
+works "train the export" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --out a
+works "train the step without a compiler" env PATH=/nonexistent WEFT_CC=/nonexistent XDG_CACHE_HOME=/nonexistent \
+    "$weft" train step.weft "${run[@]}" --lr 0.1 --out b
+check "to the same bytes" cmp a/final.safetensors b/final.safetensors
+works "compile for both instruction sets" "$weft" compile "$mlp" "${options[@]}" --isa=v3,v4 -o both.weft
+works "info shows both" "$weft" info both.weft
+check "v3 and v4" grep -q "x86-64-v3 x86-64-v4" out
+works "compile without weights" "$weft" compile "$mlp" "${options[@]}" --no-weights -o bare.weft
+check "is smaller" test "$(stat -c %s bare.weft)" -lt "$(stat -c %s step.weft)"
+fails "a plan option is too late" 2 "clip-norm" "$weft" train step.weft "${run[@]}" --clip-norm 1
+fails "no compiler and no cache" 1 "compiler" env PATH=/nonexistent WEFT_CC=/nonexistent XDG_CACHE_HOME="$folder/none" \
+    "$weft" train "$mlp" "${options[@]}" "${run[@]}"
+
+# A second run takes the step from the cache; a damaged entry is compiled again with a warning.
+works "a second run" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
+check "uses the cache" grep -q "(cached)" err
+for entry in cache/weft/x/*/*.weft; do printf 'damaged' | dd of="$entry" bs=1 seek=100 conv=notrunc 2>/dev/null; done
+works "with a damaged entry" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --out c
+check "warns" grep -q "warning: the cached step is damaged and is compiled again" err
+check "and trains to the same bytes" cmp a/final.safetensors c/final.safetensors
+works "then the entry is whole again" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
+check "and used" grep -q "(cached)" err
+works "the cache can be listed" "$weft" cache ls
+check "with steps and kernels" sh -c 'grep -q " step " out && grep -q " kernel " out'
+works "and emptied" "$weft" cache rm all
+check "of everything" test -z "$(find cache -type f)"
+
+# No cache folder that can be written.
+touch nodir
+works "an impossible cache folder" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --cache-dir nodir/x
+check "is a warning" grep -q "^warning: " err
+works "no cache at all" env -u HOME -u XDG_CACHE_HOME "$weft" train "$mlp" "${options[@]}" "${run[@]}"
+check "is none" sh -c '! grep -q "^warning: " err'
+
+# Four writers at once, starting from nothing.
+for i in 1 2 3 4; do
+    "$weft" compile "$refs/linreg_sgd/model.pt2" -o "$i.weft" 2>"log$i" &
+    jobs[i]=$!
+done
+failed=0
+for i in 1 2 3 4; do wait "${jobs[i]}" || { failed=1; cat "log$i" >>err; }; done
+say $failed "four processes compile at the same time"
+check "the same step" sh -c 'cmp 1.weft 2.weft && cmp 2.weft 3.weft && cmp 3.weft 4.weft'
+end

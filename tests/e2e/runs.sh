@@ -1,0 +1,75 @@
+#!/bin/bash
+# Runs as a whole: the same seed gives the same bytes, with any number of threads; predictions; Ctrl-C; a full disk.
+source "$(dirname "$0")/common.sh"
+train() { "$weft" train "$mlp" --data good.safetensors --batch-size 8 "$@"; }
+
+works "a run" train --epochs 3 --seed 5 --threads 1 --out a
+works "again" train --epochs 3 --seed 5 --threads 1 --out b
+works "with two threads" train --epochs 3 --seed 5 --threads 2 --out c
+works "with another seed" train --epochs 3 --seed 6 --threads 1 --out d
+check "the same bytes again" cmp a/final.safetensors b/final.safetensors
+check "the same bytes with two threads" cmp a/final.safetensors c/final.safetensors
+check "other bytes with another seed" sh -c '! cmp -s a/final.safetensors d/final.safetensors'
+check "a line of metrics a step" test "$(wc -l <a/metrics.jsonl)" -eq 15
+works "steps run on into further epochs" train --steps 12 --threads 1 --out e
+check "12 lines" test "$(wc -l <e/metrics.jsonl)" -eq 12
+check "no path in the weights" sh -c "! grep -qF '$folder' a/final.safetensors"
+
+# Predictions: the last batch is padded, the padding is cut. Labels are not needed.
+data x.safetensors x=F32:37x12:rand
+works "predict from an export" "$weft" run "$mlp" --weights a/final.safetensors --data x.safetensors --batch-size 8 --out p.safetensors
+works "info on the predictions" "$weft" info p.safetensors
+check "37 rows of 4" grep -qE 'predictions +f32\[37, 4\]' out
+works "compile" "$weft" compile "$mlp" -o step.weft
+works "predict from a compiled step" "$weft" run step.weft --weights a/final.safetensors --data x.safetensors --batch-size 8 --out q.safetensors
+check "the same rows" python3 - <<'P'
+import struct
+def rows(f):
+    b = open(f, "rb").read()
+    n = struct.unpack("<Q", b[:8])[0]
+    return struct.unpack("<148f", b[8 + n:8 + n + 592])
+assert all(abs(x - y) < 1e-5 for x, y in zip(rows("p.safetensors"), rows("q.safetensors")))
+P
+data more.safetensors x=F32:40x12:rand
+works "predict three rows more" "$weft" run step.weft --weights a/final.safetensors --data more.safetensors --batch-size 8 --out r.safetensors
+check "padding changes nothing" python3 - <<'P'
+import struct
+def rows(f):
+    b = open(f, "rb").read()
+    n = struct.unpack("<Q", b[:8])[0]
+    return b[8 + n:8 + n + 592]
+assert rows("q.safetensors") == rows("r.safetensors")
+P
+fails "weights of another model" 1 "is missing" "$weft" run "$refs/linreg_sgd/model.pt2" --weights a/final.safetensors --data x.safetensors --out z.safetensors
+check "write nothing" test ! -e z.safetensors
+
+# Ctrl-C: the last whole step is kept, exit code 130. Started by Python, since a shell's background jobs ignore SIGINT.
+python3 - "$weft" "$mlp" >out 2>err <<'P'
+import os, signal, subprocess, sys, time
+p = subprocess.Popen([sys.argv[1], "train", sys.argv[2], "--data", "good.safetensors", "--batch-size", "8", "--steps",
+                      "100000000", "--threads", "1", "--out", "stopped"], stderr=sys.stderr,
+                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+for _ in range(600):
+    time.sleep(0.05)
+    if os.path.exists("stopped/metrics.jsonl") and os.path.getsize("stopped/metrics.jsonl") > 500:
+        break
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(30))
+P
+say $(($? != 130)) "Ctrl-C ends with 130"
+works "its weights can be used" "$weft" run "$mlp" --weights stopped/final.safetensors --data x.safetensors --out s.safetensors
+check "its metrics are whole lines" python3 -c 'import json; [json.loads(l) for l in open("stopped/metrics.jsonl")]'
+
+# A full disk: one error, no half-written file.
+mkdir disk
+if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
+    trap 'umount "$folder/disk"; cd /; rm -rf "$folder"' EXIT
+    fails "a full disk while compiling" 1 "No space left" "$weft" compile "$mlp" -o disk/step.weft
+    check "leaves no step" test -z "$(ls disk)"
+    fails "a full disk while training" 1 "No space left" train --steps 5000 --threads 1 --out disk/run
+    check "leaves no weights" test ! -e disk/run/final.safetensors
+else
+    echo "# no tmpfs can be mounted here: the full disk is left out"
+fi
+end
+end
