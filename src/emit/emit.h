@@ -15,7 +15,7 @@ typedef struct {
     WfDim tiles;             /* the function takes a range of these */
     WfDim elements;          /* loop iterations in all: a measure of work */
     int n_in, n_out;
-    int *inplace;            /* by output: the input whose memory it may take over; -1 none */
+    bool *inplace;           /* [output * inputs + input]: may the result take over that input's memory? */
     WfNodeId *checks;        /* body nodes whose k-th run-time check the kernel reports */
     int n_checks;
 } WfKernelText;

@@ -943,6 +943,24 @@ static void store(Em *m, Out *o, int k, const Guards *none)
         lane_loop(m, s, NULL, "put_%s(o%d + %s, v%d[l])", dt, k, text_vv(m, addr), v.id);
 }
 
+/* All results of the pass: every value first, then the stores, so that a store may go to memory that was read. */
+static void store_pass(Em *m, const Guards *none)
+{
+    for (int write = 0; write < 2; write++)
+        for (int k = 0; k < m->n_out; k++) {
+            if (!m->out[k].full || m->out[k].stage != m->pass)
+                continue;
+            if (write) {
+                store(m, &m->out[k], k, none);
+                continue;
+            }
+            WfDim ix[WF_MAX_RANK] = {0};
+            const WfValue *x = wf_value(m->g, m->out[k].v);
+            candidate(m, x->rank, x->shape, false, ix);
+            eval(m, m->out[k].v, ix, none);
+        }
+}
+
 /* The reduced loops around the vector loop; returns what closes them. */
 static void open_loop(Em *m, WfStr *s, int i)
 {
@@ -967,9 +985,7 @@ static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
         m->scope[m->deepest] = &bodies[t];
         for (int i = 0; i < n_acc; i++)
             accumulate(m, &acc[i], n_acc == 1 && !any, &none);
-        for (int k = 0; k < m->n_out; k++)
-            if (m->out[k].full && m->out[k].stage == m->pass)
-                store(m, &m->out[k], k, &none);
+        store_pass(m, &none);
     }
     m->tail = saved;
     m->scope[m->deepest] = outer;
@@ -1044,9 +1060,7 @@ static void one_pass(Em *m)
         Guards none = {.n = 0};
         for (int i = 0; i < n_acc; i++)
             accumulate(m, &acc[i], n_acc == 1 && !any, &none);
-        for (int k = 0; k < m->n_out; k++)
-            if (m->out[k].full && m->out[k].stage == m->pass)
-                store(m, &m->out[k], k, &none);
+        store_pass(m, &none);
     } else {
         vector_body(m, acc, n_acc, any, &inner);
     }
@@ -1142,14 +1156,15 @@ static WfDim reference_address(Em *m)
     return best;
 }
 
+/* Which inputs' memory each result may take over: read nowhere but at the very element that is written, and not after. */
 static void find_inplace(Em *m, WfKernelText *t)
 {
-    t->inplace = WF_NEWN(m->a, int, (size_t)m->n_out + 1);
+    int n_in = m->g->inputs.n;
+    t->inplace = WF_NEWN(m->a, bool, (size_t)(m->n_out * n_in + 1));
     for (int k = 0; k < m->n_out; k++) {
-        t->inplace[k] = -1;
         const WfValue *y = wf_value(m->g, m->out[k].v);
         WfDim addr = merged(m, m->out[k].addr);
-        for (int i = 0; i < m->g->inputs.n && m->out[k].full && t->inplace[k] < 0; i++) {
+        for (int i = 0; i < n_in && m->out[k].full; i++) {
             const WfValue *x = wf_value(m->g, m->g->inputs.at[i].val);
             bool ok = x->dtype == y->dtype && m->loads[i].at.n > 0 &&
                       wf_numel(m->g, m->g->inputs.at[i].val) == wf_numel(m->g, m->out[k].v);
@@ -1157,10 +1172,7 @@ static void find_inplace(Em *m, WfKernelText *t)
                 const Access *a = &m->loads[i].at.at[j];
                 ok = !a->guarded && a->addr == addr && a->pass <= m->out[k].stage;
             }
-            for (int o = 0; ok && o < k; o++)
-                ok = t->inplace[o] != i;
-            if (ok)
-                t->inplace[k] = i;
+            t->inplace[k * n_in + i] = ok;
         }
     }
 }

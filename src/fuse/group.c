@@ -444,7 +444,9 @@ static bool try_pointwise(Fuse *f, int id, WfVal v)
         if (!candidate(f, grp, x->rank, x->shape, row, ix))
             continue;
         Probe p = {.group = id};
-        if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || !p.touches)
+        /* updates of one parameter read the same gradient: one pass over it. Elsewhere sharing alone would only make
+         * values live longer. */
+        if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || !(p.touches || (p.shares && grp->late)))
             continue;
         join(f, id, v, ix, ix, row, &p);
         return true;

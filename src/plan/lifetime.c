@@ -199,8 +199,11 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
             if (nd->op->family != WF_LOOPNEST)
                 continue;
             const WfKernelInfo *k = p->kernel[wf_value(g, o->val)->node];
-            int j = k->inplace[o->val - nd->out];
-            if (j < 0 || nd->args[0].vals[j] != old)
+            int n_in = nd->args[0].n, out = (int)(o->val - nd->out);
+            bool may = false;
+            for (int j = 0; j < n_in; j++)
+                may |= nd->args[0].vals[j] == old && k->inplace[out * n_in + j];
+            if (!may)
                 continue;
         }
         p->update_of[o->val] = o->input;
@@ -354,18 +357,17 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
         if (nd->op->family != WF_LOOPNEST)
             continue;
         const WfKernelInfo *k = p->kernel[order[c]];
-        for (int o = 0; o < nd->n_out; o++) {
-            int j = k->inplace[o], ob = p->buf_of[nd->out + (WfVal)o];
-            if (j < 0)
-                continue;
-            int ib = p->buf_of[nd->args[0].vals[j]];
-            WfExeBuf *in = &p->bufs.at[ib], *out = &p->bufs.at[ob];
-            if (in->place != WF_PLACE_SLAB || out->place != WF_PLACE_SLAB || in->last != c || in->bytes != out->bytes ||
-                taken[ib] || out->same_as >= 0)
-                continue;
-            out->same_as = ib;
-            taken[ib] = true;
-        }
+        int n_in = nd->args[0].n;
+        for (int o = 0; o < nd->n_out; o++)
+            for (int j = 0; j < n_in; j++) {
+                int ib = p->buf_of[nd->args[0].vals[j]], ob = p->buf_of[nd->out + (WfVal)o];
+                WfExeBuf *in = &p->bufs.at[ib], *out = &p->bufs.at[ob];
+                if (!k->inplace[o * n_in + j] || in->place != WF_PLACE_SLAB || out->place != WF_PLACE_SLAB ||
+                    in->last != c || in->bytes != out->bytes || taken[ib] || out->same_as >= 0)
+                    continue;
+                out->same_as = ib;
+                taken[ib] = true;
+            }
     }
 }
 

@@ -9,7 +9,7 @@
 typedef struct {
     const char *name;        /* its C function */
     WfDim tiles, elements;
-    int *inplace;            /* by output: the input whose memory it may take over; -1 none */
+    bool *inplace;           /* [output * inputs + input]: may the result take over that input's memory? */
     const char **checks;     /* place text of its k-th run-time check */
     int n_checks;
 } WfKernelInfo;
