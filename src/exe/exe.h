@@ -118,6 +118,8 @@ typedef struct {
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises WEFT_ERR_FILE */
+/* The same from exe.json alone: without kernels and weights. */
+WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 

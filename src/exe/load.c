@@ -256,19 +256,26 @@ static void read_all(Load *l, json_t *j)
         read_program(l, json_array_get(p, (size_t)i), &x->program[i]);
 }
 
+WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what)
+{
+    WfExe *x = WF_NEW(a, WfExe);
+    Load l = {.ctx = ctx, .a = a, .x = x, .path = what};
+    x->ctx = ctx;
+    x->arena = a;
+    x->exprs = wf_exprs_new(ctx, a);
+    read_all(&l, wf_json_parse(ctx, (const char *)json, size, what));
+    return x;
+}
+
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path)
 {
     WfFile *f = wf_file_map(ctx, a, path);
     WfZip *z = wf_zip_open(ctx, a, f, true);
     const WfZipEntry *e = wf_zip_find(z, "exe.json"), *w = wf_zip_find(z, "weights.safetensors");
-    WfExe *x = WF_NEW(a, WfExe);
-    Load l = {.ctx = ctx, .a = a, .x = x, .path = path};
+    Load l = {.ctx = ctx, .a = a, .path = path};
     if (!e)
         bad(&l, "exe.json is missing");
-    x->ctx = ctx;
-    x->arena = a;
-    x->exprs = wf_exprs_new(ctx, a);
-    read_all(&l, wf_json_parse(ctx, (const char *)e->at, e->size, path));
+    WfExe *x = wf_exe_parse(ctx, a, e->at, e->size, path);
     for (int i = 0; i < 2; i++) {
         const WfZipEntry *o = wf_zip_find(z, i ? "kernels.v4.so" : "kernels.v3.so");
         x->object[i] = o ? o->at : NULL;
