@@ -67,6 +67,8 @@ def optimizer_plan(module, optimizer):
             raise SystemExit("record: the optimiser holds a tensor that is no parameter of the module")
         hyper = {k: group[k] for k in ["lr"] + OPTIMIZERS[kind]}
         hyper = {k: list(v) if isinstance(v, tuple) else v for k, v in hyper.items()}
+        if kind == "Adagrad":
+            hyper["initial_accumulator_value"] = optimizer.defaults["initial_accumulator_value"]
         groups.append(([names[id(p)] for p in group["params"]], hyper))
     return type(optimizer), groups
 
@@ -74,9 +76,10 @@ def optimizer_plan(module, optimizer):
 def make_optimizer(plan, module):
     kind, groups = plan
     parameters = dict(module.named_parameters())
-    return kind([{"params": [parameters[n] for n in names], **{k: tuple(v) if isinstance(v, list) else v
-                                                               for k, v in hyper.items()}}
-                 for names, hyper in groups])
+    proper = lambda hyper: {k: tuple(v) if isinstance(v, list) else v for k, v in hyper.items()}
+    # Adagrad fills its state while it is made, from the general value, whatever the groups say
+    return kind([{"params": [parameters[n] for n in names], **proper(hyper)} for names, hyper in groups],
+                **proper(groups[0][1]))
 
 
 # ---- batches ----

@@ -56,8 +56,8 @@ static char *lower(WfArena *a, const char *s)
 
 static char *value_text(Case *c, json_t *v)
 {
-    if (json_is_array(v) && json_array_size(v) == 2)
-        return wf_arena_printf(c->a, "%.17g,%.17g", json_number_value(json_array_get(v, 0)),
+    if (json_is_array(v) && json_array_size(v) == 2) /* the form that a group's settings allow, too */
+        return wf_arena_printf(c->a, "%.17g/%.17g", json_number_value(json_array_get(v, 0)),
                                json_number_value(json_array_get(v, 1)));
     if (json_is_boolean(v))
         return json_is_true(v) ? "true" : "false";
@@ -77,8 +77,6 @@ static void optimiser_options(Case *c, WfOptions *o)
         if (!strcmp(key, "type") || json_is_null(v) || !row)
             continue;
         if (json_is_boolean(v) && json_is_false(v))
-            continue;
-        if (!strcmp(key, "lr") && json_number_value(v) == 0)
             continue;
         wf_options_set(c->ctx, o, lower(c->a, key), value_text(c, v));
     }

@@ -93,7 +93,7 @@ typedef struct {
     const char *optimizer;       /* "sgd", "adam", "adamw", "rmsprop", "adagrad" */
     double lr, betas[2], eps, weight_decay, momentum, dampening, alpha, lr_decay;
     bool nesterov, amsgrad, maximize, centered;
-    double lr_scale;             /* this group's lr relative to the first group's */
+    double lr_scale;             /* this group's lr relative to the general one; < 0: it always is `lr` */
 } WfExeGroup;
 
 typedef struct {

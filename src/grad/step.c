@@ -13,6 +13,7 @@ typedef struct {
     const WfOptions *o;
     WfHyper *groups;
     int n_groups;
+    int param; /* the input that is being updated */
 } Step;
 
 /* ---- groups and run-time scalars ---- */
@@ -60,7 +61,28 @@ static void update(Step *s, WfVal input, WfVal value)
     wf_add_output(s->g, WF_OUT_UPDATE, s->g->inputs.at[i].name, value, i);
 }
 
-/* ---- formulas; p parameter, d gradient, k group ---- */
+static void update_param(Step *s, WfVal value)
+{
+    wf_add_output(s->g, WF_OUT_UPDATE, s->g->inputs.at[s->param].name, value, s->param);
+}
+
+/* What the optimiser finds in a parameter: its start value, or what forward wrote into it (a weight clamped under
+ * no_grad). That update is taken out: one remains, the optimiser's. */
+static WfVal found(WfGraph *g, int input)
+{
+    WfVal v = g->inputs.at[input].val;
+    int n = 0;
+    for (int i = 0; i < g->outputs.n; i++) {
+        if (g->outputs.at[i].role == WF_OUT_UPDATE && g->outputs.at[i].input == input)
+            v = g->outputs.at[i].val;
+        else
+            g->outputs.at[n++] = g->outputs.at[i];
+    }
+    g->outputs.n = n;
+    return v;
+}
+
+/* ---- formulas; p the parameter's value, d gradient, k group ---- */
 
 #define FORMULA Step *s, const char *name, WfVal p, WfVal d, int k, const WfHyper *h
 
@@ -98,7 +120,7 @@ static void sgd(FORMULA)
         update(s, buf, fresh);
         d = h->nesterov ? wf_add(g, d, wf_mul(g, fresh, m)) : fresh;
     }
-    update(s, p, wf_add(g, p, wf_mul(g, d, scalar_as(s, k, "minus_lr", p))));
+    update_param(s, wf_add(g, p, wf_mul(g, d, scalar_as(s, k, "minus_lr", p))));
 }
 
 static void adam_with(FORMULA, bool decoupled)
@@ -121,7 +143,7 @@ static void adam_with(FORMULA, bool decoupled)
     }
     WfVal denom = wf_div(g, wf_unary(g, "prim.sqrt", root), scalar_as(s, k, "adam_root", p));
     denom = wf_add(g, denom, scalar_as(s, k, "eps", p));
-    update(s, p, wf_add(g, q, wf_div(g, wf_mul(g, m1, scalar_as(s, k, "adam_step", p)), denom)));
+    update_param(s, wf_add(g, q, wf_div(g, wf_mul(g, m1, scalar_as(s, k, "adam_step", p)), denom)));
 }
 
 static void adam(FORMULA) { adam_with(s, name, p, d, k, h, false); }
@@ -145,10 +167,10 @@ static void rmsprop(FORMULA)
         WfVal buf = state(s, name, "momentum_buffer", p, 0);
         WfVal b1 = wf_add(g, wf_mul(g, buf, scalar_as(s, k, "momentum", p)), wf_div(g, d, avg));
         update(s, buf, b1);
-        update(s, p, wf_add(g, p, wf_mul(g, b1, minus)));
+        update_param(s, wf_add(g, p, wf_mul(g, b1, minus)));
         return;
     }
-    update(s, p, wf_add(g, p, wf_div(g, wf_mul(g, d, minus), avg)));
+    update_param(s, wf_add(g, p, wf_div(g, wf_mul(g, d, minus), avg)));
 }
 
 static void adagrad(FORMULA)
@@ -158,7 +180,7 @@ static void adagrad(FORMULA)
     WfVal sum = state(s, name, "sum", p, h->initial_accumulator), sum1 = wf_add(g, sum, wf_mul(g, d, d));
     update(s, sum, sum1);
     WfVal std = wf_add(g, wf_unary(g, "prim.sqrt", sum1), scalar_as(s, k, "eps", p));
-    update(s, p, wf_add(g, p, wf_div(g, wf_mul(g, d, scalar_as(s, k, "adagrad_step", p)), std)));
+    update_param(s, wf_add(g, p, wf_div(g, wf_mul(g, d, scalar_as(s, k, "adagrad_step", p)), std)));
 }
 
 static const struct { const char *name; void (*f)(FORMULA); } optimisers[] = {
@@ -192,6 +214,12 @@ static WfVal clipped(Step *s, WfVal d, WfVal coef)
     return d;
 }
 
+/* A group's lr as a multiple of the general one. Where that is 0, a group with a rate of its own keeps it (-1). */
+static double lr_scale(const WfOptions *o, const WfHyper *h)
+{
+    return o->hyper.lr != 0 ? h->lr / o->hyper.lr : h->lr == 0 ? 1 : -1;
+}
+
 static void publish_groups(Step *s, WfExe *x, const char *optimiser)
 {
     x->groups = WF_NEWN(x->arena, WfExeGroup, (size_t)s->n_groups + 1);
@@ -202,7 +230,7 @@ static void publish_groups(Step *s, WfExe *x, const char *optimiser)
             .optimizer = optimiser, .lr = h->lr, .betas = {h->beta1, h->beta2}, .eps = h->eps,
             .weight_decay = h->weight_decay, .momentum = h->momentum, .dampening = h->dampening, .alpha = h->alpha,
             .lr_decay = h->lr_decay, .nesterov = h->nesterov, .amsgrad = h->amsgrad, .maximize = h->maximize,
-            .centered = h->centered, .lr_scale = s->o->hyper.lr != 0 ? h->lr / s->o->hyper.lr : 1};
+            .centered = h->centered, .lr_scale = lr_scale(s->o, h)};
     }
 }
 
@@ -229,7 +257,8 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
         WfVal d = clipped(&s, grads[i].val, coef);
         if (s.groups[k].maximize)
             d = wf_neg(to, d);
-        optimisers[s.o->optimizer].f(&s, in.name, in.val, d, k, &s.groups[k]);
+        s.param = grads[i].input;
+        optimisers[s.o->optimizer].f(&s, in.name, found(to, s.param), d, k, &s.groups[k]);
     }
     if (env->out)
         publish_groups(&s, env->out, optimisers[s.o->optimizer].name);

@@ -185,8 +185,9 @@ static void set_scalars(WfSession *s)
             for (const char *c = in->of; *c >= '0' && *c <= '9'; c++)
                 group = group * 10 + *c - '0';
         }
-        if (!name || group >= x->n_groups ||
-            !wf_scalar_value(name + 1, &x->groups[group], s->lr * x->groups[group].lr_scale, s->steps + 1, &v))
+        const WfExeGroup *g = group < x->n_groups ? &x->groups[group] : NULL;
+        double lr = !g ? 0 : g->lr_scale < 0 ? g->lr : s->lr * g->lr_scale;
+        if (!name || !g || !wf_scalar_value(name + 1, g, lr, s->steps + 1, &v))
             wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step wants the unknown run-time value %s", in->name);
         s->scalars[i] = (float)v;
     }
