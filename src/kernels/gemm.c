@@ -2,9 +2,10 @@
  *
  * K is cut into equal blocks of at most 256. B is packed into column panels, K block by K block, so that the
  * register tile streams it from the second-level cache; any transposition of B is absorbed there. A is read
- * in place, by rows or by columns: packing it never paid (measured on AVX-512, strides of whole pages
- * included). An element of D is the sum over the blocks, in order, of chains of fused multiply-adds within a
- * block: a function of K alone, so cuts of M and N never change bits.
+ * in place when its rows are contiguous (packing never paid), and packed when its columns are: weight
+ * gradients, where in place every step of k touches another page (1.1 to 1.7 times faster packed). An element
+ * of D is the sum over the blocks, in order, of chains of fused multiply-adds within a block: a function of K
+ * alone, so cuts of M and N never change bits.
  *
  * Three ways to cut. Few rows: along N only, each tile packs its own columns of B. Otherwise B is packed once
  * by a phase of its own when it is small enough to stay in cache, and M is cut finely; or M and N are cut
@@ -44,7 +45,7 @@ void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *
 {
     int64_t blocks = wf_k_blocks(k), many = together(n, k);
     float *packed = scratch + WF_BLOCK_SCRATCH;
-    WfBlock g = {0, m, n, k, blocks, 0, 0, am, ak, wf_up(n, WF_NR), 0, ldc, a, packed, c, add};
+    WfBlock g = {0, m, n, k, blocks, 0, 0, am, ak, wf_up(n, WF_NR), 0, ldc, a, packed, c, add, true};
     if (in_place(m, n, bk, bn)) {
         g.ldb = bk, g.b = b, g.last = blocks;
         if (blocks)
@@ -85,7 +86,7 @@ void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, 
                         bool add, float *scratch)
 {
     int64_t blocks = wf_k_blocks(k), many = together(n, k);
-    WfBlock g = {column, m, n, k, blocks, 0, 0, am, ak, wf_up(width, WF_NR), 0, ldc, a, NULL, c, add};
+    WfBlock g = {column, m, n, k, blocks, 0, 0, am, ak, wf_up(width, WF_NR), 0, ldc, a, NULL, c, add, true};
     for (; g.first < blocks; g.first = g.last) {
         g.last = g.first + many < blocks ? g.first + many : blocks;
         g.b = packed + k * g.first / blocks * g.b_width;
@@ -107,7 +108,7 @@ void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, cons
                          float *scratch)
 {
     int64_t blocks = wf_k_blocks(k);
-    WfBlock g = {0, m, n, k, blocks, 0, blocks, am, ak, n, ldb, ldc, a, b, c, add};
+    WfBlock g = {0, m, n, k, blocks, 0, blocks, am, ak, n, ldb, ldc, a, b, c, add, false};
     if (m && n)
         vec->block(&g, scratch);
 }
@@ -150,11 +151,35 @@ enum {
     ROWS_MAX = 512,
     PACK_COLUMNS = 256,
     FEW_ROWS = 256,
-    FEW_COLUMNS = 64
+    FEW_COLUMNS = 64,
+    COLUMNS_LEAST = 128,
+    ROWS_LEAST = 64,
+    ROWS_PACKED = 256
 };
+
+/* Columns of A are packed by each tile: few tiles, that are wide in N. False when M, N or K is too small. */
+static bool cut_for_columns(Gemm *g)
+{
+    if (g->f64 || g->am != 1 || g->ak == 1 || g->n_batches != 1 || g->m < 128 || g->n < 128 || g->k < 256)
+        return false;
+    g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
+    bool wide = g->n > 2 * g->m; /* then A is packed again for each range of columns, else B once for all */
+    while (wide && g->n / (g->n_tiles + 1) >= COLUMNS_LEAST &&
+           (g->n_tiles < 8 || g->n / g->n_tiles > COLUMNS_MAX))
+        g->n_tiles++;
+    while (!wide && g->n > g->n_tiles * COLUMNS_MAX)
+        g->n_tiles++;
+    while (g->m / (g->m_tiles + 1) >= ROWS_LEAST &&
+           (g->m_tiles * g->n_tiles < 8 || g->m / g->m_tiles > ROWS_PACKED))
+        g->m_tiles++;
+    g->shared = g->m_tiles > 1 && g->k * g->n <= SHARED_MAX;
+    return true;
+}
 
 static void cut(Gemm *g)
 {
+    if (cut_for_columns(g))
+        return;
     double flops = 2.0 * (double)g->m * (double)(g->n < WF_NR ? WF_NR : g->n) * (double)g->k;
     const double small = 3e6, target = 24e6;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
@@ -400,8 +425,9 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
         combine(g, tile, lib->tiles[1], operand, workspace);
         return;
     }
-    int64_t ki = tile % g->k_splits, ni = tile / g->k_splits % g->n_tiles;
-    int64_t mi = tile / (g->k_splits * g->n_tiles) % g->m_tiles;
+    /* Tiles that follow each other read the same columns of B: they find them in the cache. */
+    int64_t ki = tile % g->k_splits, mi = tile / g->k_splits % g->m_tiles;
+    int64_t ni = tile / (g->k_splits * g->m_tiles) % g->n_tiles;
     int64_t first = tile / (g->k_splits * g->n_tiles * g->m_tiles) * g->group;
     int64_t last = first + g->group < g->n_batches ? first + g->group : g->n_batches;
     for (int64_t entry = first; entry < last; entry++)

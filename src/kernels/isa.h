@@ -35,7 +35,7 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 /* How the register tile finds element (i, p) of a: in columns at a[p*ld + i]; in rows at
  * a[i*ld + p] (three rows share a pointer: an address can scale an index by 2). */
-enum { COLUMNS, ROWS_OF_A };
+enum { COLUMNS, ROWS_OF_A, PANELS_PACKED = WF_A_PACKED / WF_KC / VL };
 
 /* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
 INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld,
@@ -57,6 +57,11 @@ INLINE void tile(const int R, const int V, const int layout, int64_t k, const fl
             STORE(ci + VL, add ? LOAD(ci + VL) + y##i : y##i); \
     }
     const float *at[5] = {a, a + 3 * ld, a + 6 * ld, a + 9 * ld, a + 12 * ld};
+    for (int i = 0; i < R; i++) { /* there when the sums are done */
+        __builtin_prefetch(c + i * ldc, 1);
+        if (V * VL > 16)
+            __builtin_prefetch(c + i * ldc + VL, 1);
+    }
     ROWS(DECLARE)
     for (int64_t p = 0; p < k; p++) {
         vf b0 = LOAD(b), b1 = V > 1 ? LOAD(b + VL) : b0;
@@ -259,9 +264,33 @@ INLINE int64_t panel_row(int64_t m, int64_t q)
     return m * q / PANELS(m);
 }
 
-/* A is read in place, in rows or in columns; panel by panel, all K blocks while the panel of c is in the
- * first-level cache. */
-TARGET static void block(const WfBlock *g, float *edge)
+/* Row panels of a packed a are VL wide, though at most MR columns are used: rows of them are whole vectors. A
+ * panel near the end starts earlier in its vectors, so that no load passes the end of a row. */
+INLINE int64_t panel_shift(int64_t m, int64_t i)
+{
+    return m >= VL && i + VL > m ? i + VL - m : 0;
+}
+
+/* Lays a[k, m], rows ld apart, out as the row panels that `block` cuts. */
+TARGET static void pack_a(int64_t m, int64_t k, const float *a, int64_t ld, float *out)
+{
+    int64_t panels = PANELS(m), start[PANELS_PACKED];
+    for (int64_t q = 0; q < panels; q++)
+        start[q] = panel_row(m, q) - panel_shift(m, panel_row(m, q));
+    for (int64_t p = 0; p < k; p++, a += ld, out += VL) {
+        float *to = out;
+        for (int64_t j = 0; j < m; j += 16)
+            __builtin_prefetch(a + 16 * ld + j);
+        for (int64_t q = 0; m >= VL && q < panels; q++, to += k * VL)
+            STORE(to, LOAD(a + start[q]));
+        for (int64_t j = 0; m < VL && j < m; j++)
+            out[j] = a[j];
+    }
+}
+
+/* Panel by panel, all K blocks while the panel of c is in the first-level cache; a is read in place, in rows
+ * or in columns. */
+INLINE void in_place(const WfBlock *g, float *edge)
 {
     bool rows = g->ak == 1;
     for (int64_t q = 0; q < PANELS(g->m); q++) {
@@ -272,6 +301,33 @@ TARGET static void block(const WfBlock *g, float *edge)
             panel((int)n, rows ? ROWS_OF_A : COLUMNS, g->n, k, a + p * g->ak, rows ? g->am : g->ak,
                   b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + i * g->ldc, g->ldc, g->add || s > g->first,
                   edge);
+            b += k * (g->ldb ? g->ldb : g->b_width);
+        }
+    }
+}
+
+/* The columns of a are packed, a few panels and a K block at a time: in place, every step of k would touch
+ * another page. */
+TARGET static void block(const WfBlock *g, float *edge)
+{
+    if (!g->pack || g->am != 1 || g->m < VL || g->n < 64) {
+        in_place(g, edge);
+        return;
+    }
+    float *packed = edge + WF_EDGE;
+    int64_t parts = (PANELS(g->m) + PANELS_PACKED - 1) / PANELS_PACKED;
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t i0 = g->m * part / parts, m = g->m * (part + 1) / parts - i0;
+        const float *b = g->b;
+        for (int64_t s = g->first; s < g->last; s++) {
+            int64_t p = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p;
+            pack_a(m, k, g->a + i0 + p * g->ak, g->ak, packed);
+            for (int64_t q = 0; q < PANELS(m); q++) {
+                int64_t i = panel_row(m, q), n = panel_row(m, q + 1) - i;
+                panel((int)n, COLUMNS, g->n, k, packed + q * k * VL + panel_shift(m, i), VL,
+                      b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + (i0 + i) * g->ldc, g->ldc,
+                      g->add || s > g->first, edge);
+            }
             b += k * (g->ldb ? g->ldb : g->b_width);
         }
     }

@@ -5,17 +5,25 @@
 
 #include "kernels/kernels.h"
 
-/* Longest K block; columns of a panel of the right matrix; floats of scratch of `block`: one edge tile. */
-enum { WF_KC = 256, WF_NR = 32, WF_BLOCK_SCRATCH = 14 * WF_NR };
+/* Longest K block; columns of a panel of the right matrix; floats of an edge tile, of packed row panels of
+ * the left matrix, and of scratch of `block`. */
+enum {
+    WF_KC = 256,
+    WF_NR = 32,
+    WF_EDGE = 14 * WF_NR,
+    WF_A_PACKED = 256 * WF_KC,
+    WF_BLOCK_SCRATCH = WF_EDGE + WF_A_PACKED
+};
 
 /* c[m, n] = (+=) a b over the K blocks first .. last - 1 of `blocks` equal ones; b holds those blocks packed
  * one after the other, each b_width (a multiple of WF_NR) wide, of which the n columns from `column` on are
- * meant; with ldb set, b is not packed: rows ldb apart, n a multiple of 16. */
+ * meant; with ldb set, b is not packed: rows ldb apart, n a multiple of 16. pack: a may be packed in the
+ * scratch. */
 typedef struct {
     int64_t column, m, n, k, blocks, first, last, am, ak, b_width, ldb, ldc;
     const float *a, *b;
     float *c;
-    bool add;
+    bool add, pack;
 } WfBlock;
 
 typedef struct {
