@@ -22,6 +22,7 @@ const WfPass wf_pipeline[] = {
     {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
     {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", training},
     {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
+    {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory", training},
     {"fuse/split", wf_fuse_split, WF_PRIM, WF_PRIM, "long reductions cut into tiles", NULL},
     {"weave/layout", wf_weave_layout, WF_PRIM, WF_PRIM, "memory orders, operand copies", NULL},
     {"fuse/group", wf_fuse_group, WF_PRIM, WF_LOOP, "primitives grouped into loop nests", NULL},

@@ -164,6 +164,8 @@ bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)
             return false;
         if (plain) {
             memcpy(to, in->data, bytes);
+            if (p->path) /* a mapped file: the weight has its final place now */
+                wf_sys_forget(in->data, bytes);
             return true;
         }
         for (int64_t k = 0; k < n; k++) { /* any strides, in row-major order of the shape */

@@ -35,6 +35,7 @@ void *wf_sys_realloc(void *p, size_t size);      /* not zeroed */
 void wf_sys_free(void *p);
 void *wf_sys_map(size_t size, bool huge);        /* private anonymous pages, zero; NULL on failure */
 void wf_sys_unmap(void *p, size_t size);
+void wf_sys_forget(const void *p, size_t size);  /* whole pages in a file mapping: may leave memory, come back when read */
 double wf_now(void);                             /* monotonic seconds */
 double wf_process_start(void);                   /* on the same clock: when this process was started by the kernel */
 

@@ -91,6 +91,14 @@ void *wf_sys_map(size_t size, bool huge)
     return start;
 }
 
+void wf_sys_forget(const void *p, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + size) / page * page;
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 void wf_sys_unmap(void *p, size_t size)
 {
     if (p)

@@ -40,7 +40,7 @@ typedef struct {
     bool *live;
     bool *stored, *late;         /* late: leads to new state only, so belongs behind the commit point */
     int *cost;                   /* by value: operations to compute it from stored values, ... */
-    int *reads;                  /* ... and how many stored values of about its size that reads */
+    WfLeaves *reads;             /* ... and which stored values of about its size that reads */
     int *group_of;               /* by value; -1 none */
     Group **groups;
     int n_groups, cap_groups;
@@ -136,13 +136,13 @@ static void decide_stores(Fuse *f)
         const WfNode *n = wf_node(g, (WfNodeId)i);
         if (!f->live[i] || n->op->family == WF_REDUCE || n->op->family == WF_LIBRARY)
             continue;
-        int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n), reads = 0;
+        int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n);
+        WfLeaves *reads = &f->reads[n->out];
         for (int j = 0; j < k; j++) {
-            bool again = false; /* x * x reads x once */
-            for (int q = 0; q < j; q++)
-                again |= in[q] == in[j];
-            if (!again)
-                reads += f->stored[in[j]] ? comparable(f, in[j], n->out) : f->reads[in[j]];
+            if (!f->stored[in[j]])
+                wf_leaves_join(reads, &f->reads[in[j]]);
+            else if (comparable(f, in[j], n->out))
+                wf_leaves_add(reads, in[j]);
             if (!f->stored[in[j]]) {
                 if (times > 1 && f->cost[in[j]] > 0 && f->cost[in[j]] * times > REPEAT_COST &&
                     node_of(f, in[j])->op->family != WF_SOURCE) {
@@ -154,7 +154,6 @@ static void decide_stores(Fuse *f)
             }
         }
         f->cost[n->out] = cost > 100000 ? 100000 : cost;
-        f->reads[n->out] = reads > 1000 ? 1000 : reads;
         int more = f->uses[n->out] - 1;
         /* a reduction's result that is only wanted narrower is stored narrow */
         const WfNode *from = n->op->family == WF_POINTWISE && k == 1 ? node_of(f, in[0]) : NULL;
@@ -162,7 +161,7 @@ static void decide_stores(Fuse *f)
             wf_dtype_size(wf_dtype_of(f->g, n->out)) < wf_dtype_size(wf_dtype_of(f->g, in[0])))
             f->stored[n->out] = true;
         bool computes = n->op->family == WF_POINTWISE || n->op->family == WF_GATHER;
-        if (computes && (cost > MAX_COST || reads > 12 || cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads - 1) * more > REPEAT_READS))
+        if (computes && (cost > MAX_COST || reads->n == WF_LEAVES || cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads->n - 1) * more > REPEAT_READS))
             f->stored[n->out] = true;
         if (f->stored[n->out])
             f->cost[n->out] = 0;
@@ -697,7 +696,7 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
     size_t n = (size_t)g->values.n;
     f.stored = WF_NEWN(g->arena, bool, n);
     f.cost = WF_NEWN(g->arena, int, n);
-    f.reads = WF_NEWN(g->arena, int, n);
+    f.reads = WF_NEWN(g->arena, WfLeaves, n);
     f.group_of = WF_NEWN(g->arena, int, n);
     memset(f.group_of, -1, n * sizeof(int));
     f.late = WF_NEWN(g->arena, bool, n);

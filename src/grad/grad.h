@@ -17,4 +17,8 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g);
 /* joint -> joint: clipping and the optimiser's update (outputs of role UPDATE, inputs of roles STATE and SCALAR). */
 WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g);
 
+/* prim -> prim: forward values that the backward pass wants only as library operands are computed again there, where
+ * that saves enough memory. */
+WfGraph *wf_grad_remat(WfPassEnv *env, WfGraph *g);
+
 #endif

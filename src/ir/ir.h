@@ -333,6 +333,23 @@ void wf_memory_strides(WfGraph *g, WfVal v, WfDim *stride);
 /* Operand k of a call as the kernel sees it; false when its memory is not what the call wants. */
 bool wf_call_operand(WfGraph *g, const WfLibraryCall *c, int k, const bool *stored, WfStrided *out);
 
+/* A few distinct values: what a computation reads. n stays at WF_LEAVES once there are more. */
+enum { WF_LEAVES = 13 };
+typedef struct { int n; WfVal at[WF_LEAVES]; } WfLeaves;
+static inline void wf_leaves_add(WfLeaves *s, WfVal v)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i] == v)
+            return;
+    if (s->n < WF_LEAVES)
+        s->at[s->n++] = v;
+}
+static inline void wf_leaves_join(WfLeaves *s, const WfLeaves *other)
+{
+    for (int i = 0; i < other->n; i++)
+        wf_leaves_add(s, other->at[i]);
+}
+
 /* ---- walking ---- */
 
 /* Copies `from` into `to` (inputs first, then the nodes that outputs need), expanding whatever `to` does not admit.

@@ -275,6 +275,9 @@ static const WfOp ops[] = {
     /* x in memory of its own: the layout pass puts it before a library call that cannot take x as it lies. */
     {UNARY(copy), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
+    /* x itself, under another name: what is made from it is not shared with what was made from x before. */
+    {UNARY(recompute), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
+     .eval_i = same_i},
     {UNARY(detach), .vjp = zero_vjp, .fold = detach_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0",
      .eval_f = same_f, .eval_i = same_i},
     {0}};
