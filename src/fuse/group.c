@@ -139,10 +139,10 @@ static void decide_stores(Fuse *f)
         int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n);
         WfLeaves *reads = &f->reads[n->out];
         for (int j = 0; j < k; j++) {
-            if (!f->stored[in[j]])
-                wf_leaves_join(reads, &f->reads[in[j]]);
-            else if (comparable(f, in[j], n->out))
-                wf_leaves_add(reads, in[j]);
+            const WfLeaves self = {1, {in[j]}}, *below = f->stored[in[j]] ? &self : &f->reads[in[j]];
+            for (int q = 0; q < below->n; q++) /* what is small beside this result costs nothing */
+                if (comparable(f, below->at[q], n->out))
+                    wf_leaves_add(reads, below->at[q]);
             if (!f->stored[in[j]]) {
                 if (times > 1 && f->cost[in[j]] > 0 && f->cost[in[j]] * times > REPEAT_COST &&
                     node_of(f, in[j])->op->family != WF_SOURCE) {

@@ -15,7 +15,8 @@ typedef struct {
     WfGraph *g, *to;
     WfVal *map;
     bool *kept;              /* stored, and read by the backward pass in any case */
-    bool *again;             /* values to recompute */
+    bool *again;             /* values to recompute for library calls, ... */
+    bool *cheap;             /* ... and for other readers, whose kernels take the repetition in */
     WfVal *clone;
     int *uses;
     WfLeaves **reads;        /* by value: stored values of about its size that it is computed from; NULL: not yet */
@@ -48,10 +49,10 @@ static const WfLeaves *reads(Remat *r, WfVal v)
     for (int i = 0; i < k; i++) {
         if (!in[i])
             continue;
-        if (!is_leaf(r, in[i]))
-            wf_leaves_join(s, reads(r, in[i]));
-        else if (bytes_of(r->g, in[i]) >= bytes_of(r->g, v) / 8)
-            wf_leaves_add(s, in[i]);
+        const WfLeaves self = {1, {in[i]}}, *below = is_leaf(r, in[i]) ? &self : reads(r, in[i]);
+        for (int q = 0; q < below->n; q++)
+            if (bytes_of(r->g, below->at[q]) >= bytes_of(r->g, v) / 8)
+                wf_leaves_add(s, below->at[q]);
     }
     return r->reads[v] = s;
 }
@@ -106,6 +107,12 @@ static WfVal behind_views(WfGraph *g, WfVal v)
     return v;
 }
 
+/* Does a view read elements of its operand several times (windows, broadcasts)? Its operand is then stored. */
+static bool multiplies(WfGraph *g, const WfNode *n)
+{
+    return n->op->family == WF_VIEW && bytes_of(g, n->out) > bytes_of(g, wf_operand_count(n) == 1 ? wf_tensor(n, 0) : n->out);
+}
+
 /* Chooses the values; returns the bytes saved. */
 static int64_t choose(Remat *r, const bool *live)
 {
@@ -113,6 +120,7 @@ static int64_t choose(Remat *r, const bool *live)
     WfVal in[WF_MAX_RESULTS];
     bool *wanted = WF_NEWN(g->arena, bool, (size_t)g->values.n), *seen = WF_NEWN(g->arena, bool, (size_t)g->values.n);
     bool *forward = WF_NEWN(g->arena, bool, (size_t)g->values.n);
+    bool *read = WF_NEWN(g->arena, bool, (size_t)g->values.n); /* by the backward pass, not as a library operand */
     int64_t saved = 0;
     for (WfNodeId i = 1; i < (WfNodeId)g->nodes.n; i++) {
         const WfNode *n = wf_node(g, i);
@@ -121,8 +129,11 @@ static int64_t choose(Remat *r, const bool *live)
             WfVal v = in[j] ? behind_views(g, in[j]) : 0;
             const WfNode *p = v ? wf_producer(g, v) : NULL;
             bool crosses = i > r->boundary && v && wf_value(g, v)->node < r->boundary;
-            if (i <= r->boundary && n->op->family == WF_LIBRARY)
+            if (i <= r->boundary && (n->op->family == WF_LIBRARY || multiplies(g, n)))
                 forward[v] = true;
+            if (crosses && n->op->family != WF_LIBRARY && n->op->family != WF_VIEW && v == in[j] && p &&
+                p->op->family == WF_POINTWISE)
+                read[v] = true;
             if (crosses && n->op->family == WF_LIBRARY && p && p->op->family == WF_POINTWISE)
                 wanted[v] = true;
             else if (i > r->boundary && in[j] && wf_value(g, in[j])->node < r->boundary)
@@ -132,6 +143,8 @@ static int64_t choose(Remat *r, const bool *live)
     for (int i = 0; i < g->outputs.n; i++)
         wanted[g->outputs.at[i].val] = false;
     for (WfVal v = 1; v < (WfVal)g->values.n; v++) {
+        r->chain = 0;
+        r->cheap[v] = read[v] && forward[v] && !is_leaf(r, v) && bytes_of(g, v) > SMALL && repeatable(r, v, true);
         r->chain = 0;
         if (wanted[v] && forward[v] && bytes_of(g, v) > SMALL && repeatable(r, v, true)) {
             r->again[v] = true;
@@ -167,20 +180,27 @@ static WfVal repeat(Remat *r, WfVal v, bool root)
     return r->clone[v];
 }
 
-/* A backward library node reads the repeated value, through the views that stand between. */
+static bool repeated(const Remat *r, const WfNode *n, WfVal v)
+{
+    if (!v || n->op->family == WF_VIEW)
+        return false;
+    return n->op->family == WF_LIBRARY ? r->again[behind_views(r->g, v)] : r->cheap[v];
+}
+
+/* A backward node reads the repeated value; a library call through the views that stand between. */
 static void copy_with_repeats(Remat *r, const WfNode *n)
 {
     WfVal in[WF_MAX_RESULTS], saved[WF_MAX_RESULTS];
     int k = wf_operands(n, in, WF_MAX_RESULTS);
     for (int i = 0; i < k; i++) {
         saved[i] = in[i] ? r->map[in[i]] : 0;
-        if (in[i] && r->again[behind_views(r->g, in[i])]) {
+        if (repeated(r, n, in[i])) {
             repeat(r, behind_views(r->g, in[i]), true);
             repeat(r, in[i], true);
         }
     }
     for (int i = 0; i < k; i++)
-        if (in[i] && r->again[behind_views(r->g, in[i])])
+        if (repeated(r, n, in[i]))
             r->map[in[i]] = r->clone[in[i]];
     wf_copy_node(r->g, n, r->to, r->map);
     for (int i = k - 1; i >= 0; i--)
@@ -201,11 +221,12 @@ WfGraph *wf_grad_remat(WfPassEnv *env, WfGraph *g)
     r.boundary = wf_value(g, loss)->node;
     r.kept = WF_NEWN(g->arena, bool, n);
     r.again = WF_NEWN(g->arena, bool, n);
+    r.cheap = WF_NEWN(g->arena, bool, n);
     r.uses = wf_use_counts(g);
     r.reads = WF_NEWN(g->arena, WfLeaves *, n);
     bool *live = wf_live_nodes(g);
     if (choose(&r, live) < WORTHWHILE)
-        return g;
+        memset(r.again, 0, n);
     r.to = wf_graph_like(g, WF_PRIM);
     r.map = WF_NEWN(g->arena, WfVal, n);
     r.clone = WF_NEWN(g->arena, WfVal, n);
@@ -214,7 +235,7 @@ WfGraph *wf_grad_remat(WfPassEnv *env, WfGraph *g)
         const WfNode *nd = wf_node(g, i);
         if (!live[i])
             continue;
-        if (i > r.boundary && nd->op->family == WF_LIBRARY)
+        if (i > r.boundary)
             copy_with_repeats(&r, nd);
         else
             wf_copy_node(g, nd, r.to, r.map);

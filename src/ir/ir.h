@@ -344,11 +344,6 @@ static inline void wf_leaves_add(WfLeaves *s, WfVal v)
     if (s->n < WF_LEAVES)
         s->at[s->n++] = v;
 }
-static inline void wf_leaves_join(WfLeaves *s, const WfLeaves *other)
-{
-    for (int i = 0; i < other->n; i++)
-        wf_leaves_add(s, other->at[i]);
-}
 
 /* ---- walking ---- */
 
