@@ -106,6 +106,11 @@ static void start(WfTeam *t)
         futex_wake(&t->epoch);
 }
 
+static void nothing(void *arg, int thread, int n)
+{
+    (void)arg, (void)thread, (void)n;
+}
+
 WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), void *user)
 {
     n = n < 1 ? 1 : n;
@@ -131,6 +136,7 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
         }
         t->n = i + 1;
     }
+    wf_team_run(t, nothing, NULL); /* until every member has entered: later nobody allocates */
     return t;
 }
 

@@ -1,0 +1,228 @@
+/* Sessions: a step allocates nothing, a failed step changes nothing, the planned peak is known, results do not depend
+ * on the number of threads, and evaluation leaves the state alone. Through the public interface, on recorded models. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+#define REFS WEFT_SOURCE_DIR "/tests/refs/"
+enum { ROWS = 8, COLUMNS = 12, CLASSES = 4 };
+
+typedef struct {
+    weft_context *ctx;
+    weft_program *program;
+    weft_session *session;
+    float x[ROWS * COLUMNS];
+    int64_t y[ROWS];
+} Run;
+
+static void ok(Run *r, weft_status s)
+{
+    if (s != WEFT_OK)
+        print_message("%s\n  %s\n", weft_message(r->ctx), weft_place(r->ctx));
+    assert_int_equal(s, WEFT_OK);
+}
+
+static void start(Run *r, const char *threads)
+{
+    r->ctx = weft_context_new(NULL);
+    assert_non_null(r->ctx);
+    ok(r, weft_open(r->ctx, REFS "dynamic_batch_mlp/model.pt2", &r->program));
+    ok(r, weft_set(r->program, "optimizer", "adamw"));
+    ok(r, weft_set(r->program, "lr", "0.01"));
+    ok(r, weft_set(r->program, "threads", threads));
+    ok(r, weft_session_new(r->program, &r->session));
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        r->x[i] = (float)(i * 37 % 101) / 50 - 1;
+    for (int i = 0; i < ROWS; i++)
+        r->y[i] = i % CLASSES;
+}
+
+static void feed(Run *r)
+{
+    ok(r, weft_feed(r->session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, r->x}));
+    ok(r, weft_feed(r->session, "y", &(weft_tensor){WEFT_I64, 1, {ROWS}, r->y}));
+}
+
+static void step(Run *r)
+{
+    double loss;
+    feed(r);
+    ok(r, weft_step(r->session, &loss));
+}
+
+/* Hash of weights and buffers. */
+static uint64_t state_hash(Run *r)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < weft_parameter_count(r->session); i++) {
+        weft_tensor t;
+        ok(r, weft_parameter(r->session, weft_parameter_name(r->session, i), &t));
+        size_t bytes = wf_dtype_size((WfDtype)t.dtype);
+        for (int d = 0; d < t.rank; d++)
+            bytes *= (size_t)t.shape[d];
+        h = wf_hash64(t.data, bytes, h);
+    }
+    return h;
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    Run r;
+    double slab, loss, first = 0;
+    (void)state;
+    start(&r, "2");
+    for (int i = 0; i < 3; i++)
+        step(&r);
+    weft_metric(r.session, "loss", &first);
+    int64_t calls = wf_seam_count(WF_SEAM_ALLOC), maps = wf_seam_count(WF_SEAM_MAP);
+    size_t heap = mallinfo2().uordblks;
+    for (int i = 0; i < 1000; i++) {
+        feed(&r);
+        if (weft_step(r.session, &loss) != WEFT_OK)
+            fail();
+    }
+    assert_int_equal(wf_seam_count(WF_SEAM_ALLOC), calls);
+    assert_int_equal(wf_seam_count(WF_SEAM_MAP), maps);
+    assert_int_equal(mallinfo2().uordblks, heap);
+    assert_true(loss < first);
+    ok(&r, weft_metric(r.session, "slab_bytes", &slab));
+    assert_true(slab > 0);
+    ok(&r, weft_metric(r.session, "state_bytes", &slab));
+    assert_true(slab > 0);
+    weft_context_free(r.ctx);
+}
+
+static void failed_steps_change_nothing(void **state)
+{
+    Run r, twin;
+    double loss;
+    (void)state;
+    start(&r, "1");
+    start(&twin, "1");
+    step(&r);
+    step(&twin);
+    uint64_t before = state_hash(&r);
+    for (int i = 0; i < 3; i++) {
+        int64_t good = r.y[i];
+        r.y[i] = i == 1 ? -1 : 1000 + i;
+        feed(&r);
+        assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
+        assert_non_null(strstr(weft_message(r.ctx), i == 1 ? "-1" : i ? "1002" : "1000"));
+        assert_non_null(strstr(weft_place(r.ctx), ".py:"));
+        assert_int_equal(state_hash(&r), before);
+        r.y[i] = good;
+    }
+    double steps;
+    ok(&r, weft_metric(r.session, "step", &steps));
+    assert_int_equal((int)steps, 1);
+    step(&r); /* optimiser state is untouched as well: the next step is that of a session without failures */
+    step(&twin);
+    assert_int_equal(state_hash(&r), state_hash(&twin));
+    weft_context_free(r.ctx);
+    weft_context_free(twin.ctx);
+}
+
+static void wrong_feeds_are_refused(void **state)
+{
+    Run r;
+    double loss;
+    float wide[ROWS * (COLUMNS + 1)] = {0};
+    (void)state;
+    start(&r, "1");
+    assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
+    assert_non_null(strstr(weft_message(r.ctx), "was not fed"));
+    assert_int_equal(weft_feed(r.session, "z", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, r.x}), WEFT_ERR_DATA);
+    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_I64, 2, {ROWS, COLUMNS}, r.x}), WEFT_ERR_DATA);
+    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 1, {ROWS}, r.x}), WEFT_ERR_DATA);
+    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, NULL}), WEFT_ERR_USAGE);
+    feed(&r);
+    ok(&r, weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS + 1}, wide}));
+    assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
+    feed(&r);
+    ok(&r, weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS - 1, COLUMNS}, r.x}));
+    assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
+    step(&r);
+    weft_context_free(r.ctx);
+}
+
+static void evaluation_changes_nothing(void **state)
+{
+    Run r;
+    double a, b;
+    (void)state;
+    start(&r, "2");
+    step(&r);
+    uint64_t before = state_hash(&r);
+    feed(&r);
+    ok(&r, weft_forward(r.session, 1, &a));
+    ok(&r, weft_forward(r.session, 1, &b));
+    assert_true(a == b);
+    ok(&r, weft_forward(r.session, 0, &b));
+    assert_true(a != b); /* batch statistics instead of running ones */
+    assert_int_equal(state_hash(&r), before);
+    weft_context_free(r.ctx);
+}
+
+static void threads_do_not_matter(void **state)
+{
+    static const char *const counts[] = {"1", "2", "3"};
+    uint64_t hash[3];
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        Run r;
+        start(&r, counts[k]);
+        for (int i = 0; i < 10; i++)
+            step(&r);
+        hash[k] = state_hash(&r);
+        weft_context_free(r.ctx);
+    }
+    assert_true(hash[0] == hash[1] && hash[1] == hash[2]);
+}
+
+static void weights_travel(void **state)
+{
+    Run a, b;
+    char path[] = "/tmp/weft-test-XXXXXX";
+    float *memory = aligned_alloc(64, 4096);
+    weft_tensor t;
+    (void)state;
+    close(mkstemp(path));
+    start(&a, "1");
+    start(&b, "1");
+    step(&a);
+    ok(&a, weft_save(a.session, path));
+    ok(&b, weft_load(b.session, path));
+    assert_int_equal(state_hash(&a), state_hash(&b));
+    ok(&a, weft_parameter(a.session, "o.bias", &t)); /* training in the caller's memory */
+    memcpy(memory, t.data, CLASSES * sizeof(float));
+    t.data = memory;
+    ok(&a, weft_parameter_replace(a.session, "o.bias", &t));
+    float before = memory[0];
+    step(&a);
+    assert_true(memory[0] != before);
+    t.data = memory + 1;
+    assert_int_equal(weft_parameter_replace(a.session, "o.bias", &t), WEFT_ERR_USAGE);
+    unlink(path);
+    weft_context_free(a.ctx);
+    weft_context_free(b.ctx);
+    free(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_allocate_nothing), cmocka_unit_test(failed_steps_change_nothing),
+        cmocka_unit_test(wrong_feeds_are_refused), cmocka_unit_test(evaluation_changes_nothing),
+        cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(weights_travel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
