@@ -3,6 +3,7 @@
 
 #include "train/train.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 static void save(void *user, const char *path) { wf_save_weights(user, path); }
@@ -36,6 +37,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
             wf_session_threads(s->run), p->exe->isa);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
                     .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain)};
+    malloc_trim(0); /* what reading and compiling took: the steps need none of it */
     wf_train(&t);
     fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
             (double)wf_session_state_bytes(s->run) / 1048576.0);

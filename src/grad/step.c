@@ -247,6 +247,8 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
             grads[n++] = to->outputs.at[i];
     WfVal norm = global_norm(&s, grads, n), coef = 0;
     wf_add_output(to, WF_OUT_METRIC, "grad_norm", norm, 0);
+    if (s.o->clip_norm > 0 && s.o->update == WF_UPDATE_EARLY)
+        wf_fail(g->ctx, WEFT_ERR_USAGE, "--update=early cannot be combined with --clip-norm, which needs all gradients first");
     if (s.o->clip_norm > 0) {
         WfVal c = wf_div(to, wf_like(to, norm, s.o->clip_norm), wf_adds(to, norm, 1e-6));
         coef = wf_binary(to, "prim.min", c, wf_like(to, c, 1));
@@ -259,6 +261,13 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
             d = wf_neg(to, d);
         s.param = grads[i].input;
         optimisers[s.o->optimizer].f(&s, in.name, found(to, s.param), d, k, &s.groups[k]);
+    }
+    if (s.o->update == WF_UPDATE_EARLY) { /* gradients need not outlive their own update */
+        int kept = 0;
+        for (int i = 0; i < to->outputs.n; i++)
+            if (to->outputs.at[i].role != WF_OUT_GRAD)
+                to->outputs.at[kept++] = to->outputs.at[i];
+        to->outputs.n = kept;
     }
     if (env->out)
         publish_groups(&s, env->out, optimisers[s.o->optimizer].name);

@@ -19,6 +19,7 @@ typedef struct {
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;
     bool *late;                  /* by node: belongs behind the commit point */
+    bool early;                  /* --update=early: there is no commit point */
 } Plan;
 
 static char *dup(Plan *p, const char *s) { return s ? wf_arena_strdup(p->a, s) : NULL; }
@@ -158,6 +159,51 @@ static void find_late(Plan *p)
     }
 }
 
+/* Nests with small results (norms of gradients) may run as soon as their inputs are there: they only end lifetimes. */
+static bool shrinks(Plan *p, const WfNode *n)
+{
+    int64_t size;
+    for (int r = 0; r < n->n_out; r++)
+        if (!wf_elit(p->g->exprs, wf_numel(p->g, n->out + (WfVal)r), &size) || size > 65536)
+            return false;
+    return n->op->family == WF_LOOPNEST;
+}
+
+/* --update=early: an update follows as soon as its gradient is there and nobody will read the old values any more. */
+static void advance_updates(Plan *p, WfNodeId *order, int n)
+{
+    WfGraph *g = p->g;
+    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
+    int *ready = WF_NEWN(p->a, int, (size_t)n + 1); /* by position: the call it may follow */
+    int *made = WF_NEWN(p->a, int, (size_t)g->values.n), *read = WF_NEWN(p->a, int, (size_t)g->values.n);
+    for (int c = 0; c < n; c++) {
+        const WfNode *nd = wf_node(g, order[c]);
+        int k = reads(p, nd, in), at = 0;
+        bool late = p->late[order[c]];
+        for (int j = 0; j < k; j++)
+            at = made[in[j]] > at ? made[in[j]] : at;
+        for (int i = 0; late && i < g->outputs.n; i++) { /* the old value of what it writes must have been read */
+            const WfOutput *o = &g->outputs.at[i];
+            WfVal was = o->role == WF_OUT_UPDATE ? g->inputs.at[o->input].val : 0;
+            if (was && o->val >= nd->out && o->val < nd->out + (WfVal)nd->n_out)
+                at = read[was] > at ? read[was] : at;
+        }
+        ready[c] = late || shrinks(p, nd) ? at : c;
+        for (int j = 0; j < k; j++)
+            read[in[j]] = ready[c] > read[in[j]] ? ready[c] : read[in[j]];
+        for (int r = 0; r < nd->n_out; r++)
+            made[nd->out + (WfVal)r] = ready[c];
+    }
+    WfNodeId *sorted = WF_NEWN(p->a, WfNodeId, (size_t)n + 1);
+    int m = 0;
+    for (int at = 0; at < n; at++) /* stable: the call itself, then the updates that may follow it */
+        for (int late = 0; late < 2; late++)
+            for (int c = 0; c < n; c++)
+                if (ready[c] == at && (p->late[order[c]] || ready[c] != c) == late)
+                    sorted[m++] = order[c];
+    memcpy(order, sorted, (size_t)m * sizeof *order);
+}
+
 static void order_calls(Plan *p, WfNodeId *order, int *n)
 {
     for (int late = 0; late < 2; late++) {
@@ -166,6 +212,10 @@ static void order_calls(Plan *p, WfNodeId *order, int *n)
         for (int i = 1; i < p->g->nodes.n; i++)
             if (is_call(wf_node(p->g, (WfNodeId)i)) && p->late[i] == late)
                 order[(*n)++] = (WfNodeId)i;
+    }
+    if (p->early) {
+        advance_updates(p, order, *n);
+        p->p->commit = *n;
     }
 }
 
@@ -192,7 +242,7 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
         bool keep = false; /* is the value also wanted as something else at the end? */
         for (int j = 0; j < g->outputs.n; j++)
             keep |= j != i && (g->outputs.at[j].val == old || g->outputs.at[j].val == o->val);
-        if (c < p->p->commit || last_read[old] > c || keep)
+        if ((c < p->p->commit && !p->early) || last_read[old] > c || keep)
             continue;
         bool reads_old = last_read[old] == c;
         if (reads_old) {
@@ -327,6 +377,8 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         copy_call(p, o->val, input_buf(p, o->input), &call);
         WF_PUSH(p->a, &p->calls, call);
     }
+    if (p->early)
+        p->p->commit = p->calls.n;
 }
 
 static void lifetimes(Plan *p)
@@ -373,8 +425,7 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
 
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind)
 {
-    (void)env;
-    Plan p = {.g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
+    Plan p = {.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
     size_t nv = (size_t)g->values.n, nn = (size_t)g->nodes.n;
     p.buf_of = WF_NEWN(p.a, int, nv);
     p.update_of = WF_NEWN(p.a, int, nv);
