@@ -394,6 +394,55 @@ static bool same_type(WfGraph *g, WfVal v, const Typed *t)
     return x->dtype == t->dtype && x->rank == t->rank && !memcmp(x->shape, t->shape, (size_t)t->rank * sizeof(WfDim));
 }
 
+static bool fits(const WfParam *p, const WfArg *a, WfFamily family)
+{
+    bool number = a->kind == WF_ARG_INT || a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_BOOL;
+    if (a->kind == WF_ARG_NONE)
+        return p->optional || p->has_default || p->type == WF_T_IGNORED;
+    switch (p->type) {
+    case WF_T_TENSOR: return a->kind == WF_ARG_TENSOR || (number && family == WF_COMPOSITE);
+    case WF_T_TENSORS:
+        for (int i = 0; a->kind == WF_ARG_TENSORS && i < a->n; i++)
+            if (!a->vals[i] && !p->optional_items && family != WF_HOP)
+                return false;
+        return a->kind == WF_ARG_TENSORS;
+    case WF_T_INT: return a->kind == WF_ARG_INT || a->kind == WF_ARG_BOOL;
+    case WF_T_INTS: return a->kind == WF_ARG_INTS;
+    case WF_T_FLOAT: return a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_INT;
+    case WF_T_FLOATS: return a->kind == WF_ARG_FLOATS || (a->kind == WF_ARG_INTS && !a->n);
+    case WF_T_BOOL: return a->kind == WF_ARG_BOOL;
+    case WF_T_BOOLS: return a->kind == WF_ARG_BOOLS || (a->kind == WF_ARG_INTS && !a->n);
+    case WF_T_STRING: return a->kind == WF_ARG_STRING;
+    case WF_T_DTYPE: return a->kind == WF_ARG_DTYPE;
+    case WF_T_SCALAR: return number || a->kind == WF_ARG_TENSOR;
+    case WF_T_GRAPH: return a->kind == WF_ARG_GRAPH;
+    case WF_T_IGNORED: return true;
+    }
+    return false;
+}
+
+/* Arguments of the kinds that the schema names, and as many results: rules of ops rely on both. */
+static void check_node(Parser *s, const WfOp *op, const WfArg *args, int n_out)
+{
+    const WfSchema *c = wf_schema_of(op);
+    int64_t operands = 0;
+    for (int i = 0; i < c->n_params; i++) {
+        if (!fits(&c->params[i], &args[i], op->family))
+            bad(s, "argument '%s' of %s is of the wrong kind", c->params[i].name, c->name);
+        operands += args[i].kind == WF_ARG_TENSORS ? args[i].n : 1;
+    }
+    if (operands > WF_MAX_RESULTS)
+        bad(s, "%s has more than %d operands", c->name, WF_MAX_RESULTS);
+    if ((!c->n_ret || c->ret[0].type != WF_T_TENSORS) && n_out != c->n_ret)
+        bad(s, "%s has %d results, but %d are written", c->name, c->n_ret, n_out);
+    const WfArg *inputs = &args[0], *body = &args[1];
+    if (op->family == WF_LOOPNEST && (n_out != body->graph->outputs.n || inputs->n != body->graph->inputs.n))
+        bad(s, "the body of %s has %d inputs and %d results", c->name, body->graph->inputs.n, body->graph->outputs.n);
+    for (int i = 0; op->family == WF_LOOPNEST && i < n_out; i++)
+        if (!body->graph->outputs.at[i].val)
+            bad(s, "a result of the body of %s is missing", c->name);
+}
+
 /* The comment `# FILE:LINE` at the end of a node's line is where the node comes from; any other comment is none. */
 static void source(Parser *s, WfGraph *g, WfNodeId id)
 {
@@ -466,6 +515,7 @@ static void node(Parser *s, WfGraph *g)
         bad(s, "%s may not stand at level %s", name, wf_level_name(g->level));
     WfArg full[64];
     wf_complete_args(g, op, args, full);
+    check_node(s, op, full, results.n);
     g->no_grad = no_grad;
     WfNode *n = wf_append_raw(g, op, full, results.n);
     g->no_grad = false;
