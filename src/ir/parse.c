@@ -398,7 +398,7 @@ static bool fits(const WfParam *p, const WfArg *a, WfFamily family)
 {
     bool number = a->kind == WF_ARG_INT || a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_BOOL;
     if (a->kind == WF_ARG_NONE)
-        return p->optional || p->has_default || p->type == WF_T_IGNORED;
+        return p->optional || p->has_default || p->type == WF_T_IGNORED || family == WF_HOP;
     switch (p->type) {
     case WF_T_TENSOR: return a->kind == WF_ARG_TENSOR || (number && family == WF_COMPOSITE);
     case WF_T_TENSORS:
