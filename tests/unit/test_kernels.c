@@ -182,8 +182,12 @@ static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool 
     static const int swapped[] = {1, 0};
     Case c = {.d = {.kind = "gemm"}};
     c.d.param[0] = accumulate;
+    bool repeated = gap < 0; /* B is one row, k times */
+    gap = repeated ? 0 : gap;
     add(&c, t, false, SHAPE(m, k), ta ? swapped : NULL, gap);
     add(&c, t, false, SHAPE(k, n), tb ? swapped : NULL, gap);
+    if (repeated)
+        c.d.operand[1].stride[0] = 0;
     if (bias)
         add(&c, t, false, SHAPE(n), NULL, 0);
     int out = add(&c, t, true, SHAPE(m, n), NULL, gap);
@@ -230,6 +234,7 @@ static void test_gemm(void **state)
         }
     gemm_case(WF_F64, 37, 65, 43, false, true, true, true, 3);
     gemm_case(WF_F32, 3, 0, 4, false, false, true, false, 0);
+    gemm_case(WF_F32, 64, 3, 64, true, false, false, false, -1);
 }
 
 static void test_gemm_batched(void **state)
