@@ -170,7 +170,7 @@ static void library(Layout *l, const WfNode *n)
     WfLibraryCall c = {0};
     n->op->describe(l->from, n, &c);
     WfStrided at[WF_CALL_OPERANDS];
-    bool output[WF_CALL_OPERANDS] = {false}, view[WF_CALL_OPERANDS] = {false};
+    bool output[WF_CALL_OPERANDS] = {false}, view[WF_CALL_OPERANDS] = {false}, reordered[WF_CALL_OPERANDS] = {false};
     WfVal saved[WF_CALL_OPERANDS], old[WF_CALL_OPERANDS];
     for (int k = 0; k < c.n; k++) {
         WfVal v = old[k] = c.at[k].v;
@@ -193,9 +193,10 @@ static void library(Layout *l, const WfNode *n)
         if (c.at[k].ordered && own_memory(to, c.at[k].v))
             set_order(to, c.at[k].v, c.at[k].order);
         view[k] = wf_producer(to, c.at[k].v) && wf_producer(to, c.at[k].v)->op->family == WF_VIEW;
+        reordered[k] = !view[k] && wf_value(to, c.at[k].v)->ordered;
         if (!wf_call_operand(to, &c, k, NULL, &at[k])) {
             c.at[k].v = copy_of(l, &c, k, c.at[k].v);
-            view[k] = false;
+            view[k] = reordered[k] = false;
             wf_call_operand(to, &c, k, NULL, &at[k]);
         }
     }
@@ -203,11 +204,13 @@ static void library(Layout *l, const WfNode *n)
         if (old[k] == WF_STATUS)
             wf_call_operand(to, &c, k, NULL, &at[k]);
     char why[256] = "";
-    for (int k = 0; !accepts(l, &c, old, at, why, sizeof why); k++) { /* copy one operand after the other */
-        while (k < c.n && !view[k])
-            k++;
-        if (k == c.n)
+    /* Copy one operand after the other: views first, then what lies in an order of its own. */
+    for (int j = 0; !accepts(l, &c, old, at, why, sizeof why); j++) {
+        while (j < 2 * c.n && !(j < c.n ? view[j] : reordered[j - c.n]))
+            j++;
+        if (j >= 2 * c.n)
             wf_fail_node(l->from, n, WEFT_ERR_UNSUPPORTED, "no kernel takes it: %s", why);
+        int k = j % c.n;
         c.at[k].v = copy_of(l, &c, k, c.at[k].v);
         wf_call_operand(to, &c, k, NULL, &at[k]);
     }
