@@ -15,6 +15,7 @@
 #define REPEAT_COST 32   /* operations that are cheaper to repeat than to store and load */
 #define REPEAT_READS 2   /* loads beyond the one of a stored value, over all further users */
 #define MAX_COST 400     /* above this a value is stored even for one user: code size */
+#define MAX_PADS 10      /* bounds to be checked around one load: emit's limit, less a reader's own */
 
 typedef struct { WfVal v; WfDim ix[WF_MAX_RANK]; bool row; } Member;
 
@@ -40,6 +41,7 @@ typedef struct {
     bool *live;
     bool *stored, *late;         /* late: leads to new state only, so belongs behind the commit point */
     int *cost;                   /* by value: operations to compute it from stored values, ... */
+    int *pads;                   /* and bounds that paddings and joins check on the way to them */
     WfLeaves *reads;             /* ... and which stored values of about its size that reads */
     int *group_of;               /* by value; -1 none */
     Group **groups;
@@ -110,6 +112,25 @@ static int comparable(Fuse *f, WfVal a, WfVal b)
     return x >= y / 8;
 }
 
+/* Counts the bounds to be checked; an operand behind too many (a mask that was written slice by slice) is stored. */
+static void count_pads(Fuse *f, const WfNode *n, const WfVal *in, int k)
+{
+    int own = 0, most = 0;
+    if (through(n)) {
+        WfIndex ix = {0};
+        n->op->index(f->g, n, &ix);
+        own = ix.n_guards;
+    }
+    for (int j = 0; j < k; j++) {
+        if (f->pads[in[j]] && own + f->pads[in[j]] > MAX_PADS) {
+            f->stored[in[j]] = true;
+            f->pads[in[j]] = f->cost[in[j]] = 0;
+        }
+        most = f->pads[in[j]] > most ? f->pads[in[j]] : most;
+    }
+    f->pads[n->out] = own + most;
+}
+
 static void decide_stores(Fuse *f)
 {
     WfGraph *g = f->g;
@@ -137,6 +158,7 @@ static void decide_stores(Fuse *f)
         if (!f->live[i] || n->op->family == WF_REDUCE || n->op->family == WF_LIBRARY)
             continue;
         int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n);
+        count_pads(f, n, in, k);
         WfLeaves *reads = &f->reads[n->out];
         for (int j = 0; j < k; j++) {
             const WfLeaves self = {1, {in[j]}}, *below = f->stored[in[j]] ? &self : &f->reads[in[j]];
@@ -164,7 +186,7 @@ static void decide_stores(Fuse *f)
         if (computes && (cost > MAX_COST || reads->n == WF_LEAVES || cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads->n - 1) * more > REPEAT_READS))
             f->stored[n->out] = true;
         if (f->stored[n->out])
-            f->cost[n->out] = 0;
+            f->cost[n->out] = f->pads[n->out] = 0;
     }
 }
 
@@ -696,6 +718,7 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
     size_t n = (size_t)g->values.n;
     f.stored = WF_NEWN(g->arena, bool, n);
     f.cost = WF_NEWN(g->arena, int, n);
+    f.pads = WF_NEWN(g->arena, int, n);
     f.reads = WF_NEWN(g->arena, WfLeaves, n);
     f.group_of = WF_NEWN(g->arena, int, n);
     memset(f.group_of, -1, n * sizeof(int));
