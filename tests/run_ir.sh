@@ -2,7 +2,7 @@
 # usage: tests/run_ir.sh WEFT [--bless] [FILE...]
 # Golden tests of passes. A file of tests/ir holds the command, the graph and what comes out:
 #
-#     # run: opt --run=fold
+#     # run: opt --run=fuse/group
 #     ...graph text...
 #     # expect
 #     ...text printed on stdout...
