@@ -421,6 +421,15 @@ static bool evaluating(const WfNode *n)
     return a && a->kind == WF_ARG_BOOL && !a->b;
 }
 
+/* Is there one of the operands that the operator writes without saying so? An instance norm may have no statistics. */
+static bool writes_any(const WfNode *n)
+{
+    bool any = !n->op->decompose; /* then only the twin can compute it */
+    for (int p = 0; p < n->schema->n_params; p++)
+        any |= (n->op->mutated_args >> p & 1) && wf_tensor(n, p);
+    return any;
+}
+
 /* ---- regions ---- */
 
 static void walk(Fn *f, Frame *fr);
@@ -505,7 +514,7 @@ static void one_node(Fn *f, Frame *fr, const WfNode *n)
             do_meta(f, fr, n, twin);
         else
             do_write(f, fr, n, twin, mutated);
-    } else if (n->op->mutated_args && n->op->functional && !evaluating(n)) {
+    } else if (n->op->mutated_args && n->op->functional && !evaluating(n) && writes_any(n)) {
         do_write(f, fr, n, twin_of(fr, n), n->op->mutated_args);
     } else if (may_alias(n->op) && wf_tensor(n, 0)) {
         do_view(f, fr, n);
