@@ -1,4 +1,5 @@
-/* Convolutions through oneDNN, one thread each, on channels-last activations.
+/* Convolutions on channels-last activations: small late layers on the register tile (convolve.c), all others
+ * through oneDNN, one thread each, which is what follows.
  *
  * Forward and backward-data cut the batch into tiles of a few samples; one primitive for the tile, one for
  * the remainder. The weights are first put into the layout that oneDNN asks for, in a phase of their own. The
@@ -12,24 +13,15 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
-#include "kernels/private.h"
+#include "kernels/convolve.h"
 
 #if DNNL_VERSION_MAJOR != 2
 #error "oneDNN 2 is expected"
 #endif
 
-typedef enum { FWD, DATA, WEIGHT } What;
 enum { RANGES_MAX = 4, COMBINE_TILES = 8 };
 
-typedef struct {
-    What what;
-    int spatial, src, weights, bias, dst; /* operand numbers; bias -1: none */
-    bool has_bias;
-    int64_t n, c, o, groups, in[3], out[3], kernel[3], dilation[3];
-    dnnl_dims_t stride, pad, pad_end;
-    int64_t w_stride[5];
-    int64_t per, tiles; /* samples of a tile or range, and how many */
-} Shape;
+typedef WfConvShape Shape;
 
 typedef struct {
     dnnl_stream_t stream;
@@ -65,14 +57,16 @@ static bool channels_last(const WfOperand *o)
 static void read_shape(const WfLibDesc *d, Shape *s)
 {
     memset(s, 0, sizeof *s);
-    s->what = !strcmp(d->kind, "conv_fwd") ? FWD : !strcmp(d->kind, "conv_bwd_data") ? DATA : WEIGHT;
-    if (s->what == FWD)
+    s->what = !strcmp(d->kind, "conv_fwd")        ? WF_CONV_FWD
+              : !strcmp(d->kind, "conv_bwd_data") ? WF_CONV_DATA
+                                                  : WF_CONV_WEIGHT;
+    if (s->what == WF_CONV_FWD)
         s->src = 0, s->weights = 1, s->bias = 2, s->dst = 3;
-    else if (s->what == DATA)
+    else if (s->what == WF_CONV_DATA)
         s->dst = 0, s->weights = 1, s->bias = -1, s->src = 2;
     else
         s->src = 0, s->dst = 1, s->weights = 2, s->bias = 3;
-    if (s->what == FWD && d->n == 3)
+    if (s->what == WF_CONV_FWD && d->n == 3)
         s->bias = -1, s->dst = 2;
     s->has_bias = s->bias >= 0 && wf_has(d, s->bias);
     const WfOperand *x = &d->operand[s->src], *w = &d->operand[s->weights], *y = &d->operand[s->dst];
@@ -91,7 +85,7 @@ static void read_shape(const WfLibDesc *d, Shape *s)
     double flops = 2.0 * (double)s->o * (double)s->c / (double)s->groups; /* of one sample */
     for (int i = 0; i < s->spatial && i < 3; i++)
         flops *= (double)(s->out[i] * s->kernel[i]);
-    s->tiles = s->what == WEIGHT ? RANGES_MAX : 16;
+    s->tiles = s->what == WF_CONV_WEIGHT ? RANGES_MAX : 16;
     while (s->tiles > 1 && (s->tiles > s->n || flops * (double)s->n / (double)s->tiles < 1e6))
         s->tiles /= 2;
     s->per = (s->n + s->tiles - 1) / s->tiles;
@@ -151,11 +145,11 @@ static bool describe(const Shape *s, dnnl_engine_t engine, int64_t samples, dnnl
         dnnl_memory_desc_init_by_tag(&bias, 1, bd, dnnl_f32, dnnl_a))
         return false;
     dnnl_status_t st;
-    if (s->what == FWD)
+    if (s->what == WF_CONV_FWD)
         st = dnnl_dilated_convolution_forward_desc_init(&c, dnnl_forward_training, dnnl_convolution_direct,
                                                         &src, &weights, b, &dst, s->stride, dilation, s->pad,
                                                         s->pad_end);
-    else if (s->what == DATA)
+    else if (s->what == WF_CONV_DATA)
         st = dnnl_dilated_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &src, &weights,
                                                               &dst, s->stride, dilation, s->pad, s->pad_end);
     else
@@ -179,7 +173,7 @@ static const dnnl_memory_desc_t *query(dnnl_primitive_desc_t pd, dnnl_query_t wh
 
 static const dnnl_memory_desc_t *weights_of(const Shape *s, dnnl_primitive_desc_t pd)
 {
-    return query(pd, s->what == WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    return query(pd, s->what == WF_CONV_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
 }
 
 static size_t up64(size_t n)
@@ -205,12 +199,16 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     dnnl_engine_t engine;
     dnnl_primitive_desc_t pd[2];
     read_shape(d, &s);
+    if (wf_convolve_takes(&s)) {
+        wf_convolve_sizes(d, &s, workspace, scratch);
+        return;
+    }
     choose_isa(d);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0))
         return;
     if (describe_both(&s, engine, pd)) {
         size_t bytes = up64(dnnl_memory_desc_get_size(weights_of(&s, pd[0])));
-        *workspace = s.what == WEIGHT ? (size_t)s.tiles * (bytes + up64((size_t)s.o * 4)) : bytes;
+        *workspace = s.what == WF_CONV_WEIGHT ? (size_t)s.tiles * (bytes + up64((size_t)s.o * 4)) : bytes;
         for (int i = 0; i < 2 && pd[i]; i++) {
             size_t pad = dnnl_memory_desc_get_size(query(pd[i], dnnl_query_scratchpad_md));
             *scratch = pad > *scratch ? pad : *scratch;
@@ -267,6 +265,8 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     read_shape(d, &s);
     if (!check_operands(d, &s, why, size))
         return false;
+    if (wf_convolve_takes(&s))
+        return true;
     if (!choose_isa(d))
         return wf_refuse(why, size, "oneDNN already runs at another ISA level in this process");
     dnnl_engine_t engine;
@@ -328,8 +328,8 @@ static bool build(Conv *c)
     int threads = omp_get_max_threads();
     omp_set_num_threads(1);
     for (int i = 0; i < 2 && pd[i]; i++) {
-        c->src[i] = *query(pd[i], s->what == DATA ? dnnl_query_diff_src_md : dnnl_query_src_md);
-        c->dst[i] = *query(pd[i], s->what == FWD ? dnnl_query_dst_md : dnnl_query_diff_dst_md);
+        c->src[i] = *query(pd[i], s->what == WF_CONV_DATA ? dnnl_query_diff_src_md : dnnl_query_src_md);
+        c->dst[i] = *query(pd[i], s->what == WF_CONV_FWD ? dnnl_query_dst_md : dnnl_query_diff_dst_md);
         c->pad[i] = *query(pd[i], dnnl_query_scratchpad_md);
         ok = ok && !dnnl_primitive_create(&c->prim[i], pd[i]);
     }
@@ -343,7 +343,7 @@ static bool build(Conv *c)
     if (ok && pd[1] && !dnnl_memory_desc_equal(&c->weights, weights_of(s, pd[1])))
         ok = false;
     c->same_layout = ok && dnnl_memory_desc_equal(&c->weights, &c->user);
-    bool out = s->what == WEIGHT;
+    bool out = s->what == WF_CONV_WEIGHT;
     if (ok && (out || !c->same_layout)) {
         ok = !dnnl_reorder_primitive_desc_create(&move, out ? &c->weights : &c->user, c->engine,
                                                  out ? &c->user : &c->weights, c->engine, NULL) &&
@@ -379,7 +379,7 @@ static void set(dnnl_memory_t m, const void *p)
 
 static void move_weights(const Conv *c, PerThread *t, void *user, void *own)
 {
-    bool out = c->shape.what == WEIGHT;
+    bool out = c->shape.what == WF_CONV_WEIGHT;
     set(t->user, user);
     set(t->own, own);
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, out ? t->own : t->user}, {DNNL_ARG_TO, out ? t->user : t->own}};
@@ -398,15 +398,15 @@ static void convolve(const Conv *c, int64_t tile, void *const *operand, char *wo
     set(t->dst[i], (float *)operand[s->dst] + tile * s->per * y_size);
     set(t->pad[i], (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
     char *range = workspace + (size_t)tile * c->range_bytes;
-    set(t->weights[i], s->what == WEIGHT ? range : c->same_layout ? operand[s->weights] : workspace);
+    set(t->weights[i], s->what == WF_CONV_WEIGHT ? range : c->same_layout ? operand[s->weights] : workspace);
     if (s->has_bias)
-        set(t->bias[i], s->what == WEIGHT ? (void *)(range + c->bias_at) : operand[s->bias]);
+        set(t->bias[i], s->what == WF_CONV_WEIGHT ? (void *)(range + c->bias_at) : operand[s->bias]);
     dnnl_exec_arg_t args[] = {
-        {s->what == DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t->src[i]},
-        {s->what == FWD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t->dst[i]},
-        {s->what == WEIGHT ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t->weights[i]},
+        {s->what == WF_CONV_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t->src[i]},
+        {s->what == WF_CONV_FWD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t->dst[i]},
+        {s->what == WF_CONV_WEIGHT ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t->weights[i]},
         {DNNL_ARG_SCRATCHPAD, t->pad[i]},
-        {s->what == WEIGHT ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, t->bias[i]},
+        {s->what == WF_CONV_WEIGHT ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, t->bias[i]},
     };
     dnnl_primitive_execute(c->prim[i], t->stream, s->has_bias ? 5 : 4, args);
 }
@@ -431,7 +431,7 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
     const Conv *c = lib->self;
     const Shape *s = &c->shape;
     PerThread *t = &c->at[thread];
-    if (s->what != WEIGHT) {
+    if (s->what != WF_CONV_WEIGHT) {
         if (phase == 0 && !c->same_layout)
             move_weights(c, t, operand[s->weights], workspace);
         else
@@ -451,6 +451,12 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
 
 static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
 {
+    Shape s;
+    read_shape(d, &s);
+    if (wf_convolve_takes(&s)) {
+        wf_convolve_create(arena, d, &s, lib);
+        return;
+    }
     Conv *c = wf_sys_alloc(sizeof *c);
     if (!c)
         wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a convolution");
@@ -470,12 +476,12 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     c->range_bytes = c->bias_at + up64((size_t)c->shape.o * 4);
     lib->self = c;
     lib->run = run;
-    if (c->shape.what != WEIGHT && !c->same_layout)
+    if (c->shape.what != WF_CONV_WEIGHT && !c->same_layout)
         lib->tiles[lib->n_phases++] = 1;
     lib->tiles[lib->n_phases++] = c->shape.tiles;
-    if (c->shape.what == WEIGHT && c->shape.tiles > 1)
+    if (c->shape.what == WF_CONV_WEIGHT && c->shape.tiles > 1)
         lib->tiles[lib->n_phases++] = COMBINE_TILES;
-    if (c->shape.what == WEIGHT)
+    if (c->shape.what == WF_CONV_WEIGHT)
         lib->tiles[lib->n_phases++] = 1;
 }
 

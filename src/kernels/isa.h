@@ -105,20 +105,22 @@ ROWS(TILE_FNS)
 #define R2(i) r2_##i,
 static TileFn *const tiles[2][2][MR] = {{{ROWS(C1)}, {ROWS(C2)}}, {{ROWS(R1)}, {ROWS(R2)}}};
 
-/* One row panel against all column panels of a block of b: packed (ldb 0), or in place (n is a multiple of
- * VL). `edge` holds MR x 2*VL floats. */
-TARGET static void panel(int rows, int layout, int64_t n, int64_t k, const float *a, int64_t ld,
-                         const float *b, int64_t ldb, float *c, int64_t ldc, bool add, float *edge)
+/* One row panel against all column panels of a block of b: packed `deep` rows deep, of which the k from
+ * `from` on are meant (ldb 0), or in place (n is a multiple of VL). `edge` holds MR x 2*VL floats. */
+TARGET static void panel(int rows, bool columns, int64_t n, int64_t k, const float *a, int64_t ld,
+                         const float *b, int64_t ldb, int64_t deep, int64_t from, float *c, int64_t ldc,
+                         bool add, float *edge)
 {
-    for (int64_t j = 0; j < n; j += 2 * VL, b += ldb ? 2 * VL : k * 2 * VL) {
+    for (int64_t j = 0; j < n; j += 2 * VL, b += ldb ? 2 * VL : deep * 2 * VL) {
         int cols = n - j < 2 * VL ? (int)(n - j) : 2 * VL;
-        TileFn *fn = tiles[layout][cols > VL][rows - 1];
+        TileFn *fn = tiles[columns ? COLUMNS : ROWS_OF_A][cols > VL][rows - 1];
         int64_t step = ldb ? ldb : cols > VL ? 2 * VL : VL;
+        const float *at = b + from * step;
         if (cols == VL || cols == 2 * VL) {
-            fn(k, a, ld, b, step, c + j, ldc, add);
+            fn(k, a, ld, at, step, c + j, ldc, add);
             continue;
         }
-        fn(k, a, ld, b, step, edge, 2 * VL, false);
+        fn(k, a, ld, at, step, edge, 2 * VL, false);
         for (int i = 0; i < rows; i++)
             for (int q = 0; q < cols; q++)
                 c[i * ldc + j + q] = add ? c[i * ldc + j + q] + edge[i * 2 * VL + q] : edge[i * 2 * VL + q];
@@ -271,8 +273,8 @@ INLINE int64_t panel_shift(int64_t m, int64_t i)
     return m >= VL && i + VL > m ? i + VL - m : 0;
 }
 
-/* Lays a[k, m], rows ld apart, out as the row panels that `block` cuts. */
-TARGET static void pack_a(int64_t m, int64_t k, const float *a, int64_t ld, float *out)
+/* Lays a[k, m], rows ld apart, out as k of the `deep` rows of the row panels that `block` cuts. */
+TARGET static void pack_a(int64_t m, int64_t k, const float *a, int64_t ld, int64_t deep, float *out)
 {
     int64_t panels = PANELS(m), start[PANELS_PACKED];
     for (int64_t q = 0; q < panels; q++)
@@ -281,7 +283,7 @@ TARGET static void pack_a(int64_t m, int64_t k, const float *a, int64_t ld, floa
         float *to = out;
         for (int64_t j = 0; j < m; j += 16)
             __builtin_prefetch(a + 16 * ld + j);
-        for (int64_t q = 0; m >= VL && q < panels; q++, to += k * VL)
+        for (int64_t q = 0; m >= VL && q < panels; q++, to += deep * VL)
             STORE(to, LOAD(a + start[q]));
         for (int64_t j = 0; m < VL && j < m; j++)
             out[j] = a[j];
@@ -298,9 +300,9 @@ INLINE void in_place(const WfBlock *g, float *edge)
         const float *b = g->b, *a = g->a + i * g->am;
         for (int64_t s = g->first; s < g->last; s++) {
             int64_t p = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p;
-            panel((int)n, rows ? ROWS_OF_A : COLUMNS, g->n, k, a + p * g->ak, rows ? g->am : g->ak,
-                  b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + i * g->ldc, g->ldc, g->add || s > g->first,
-                  edge);
+            panel((int)n, !rows, g->n, k, a + p * g->ak, rows ? g->am : g->ak,
+                  b + g->column * (g->ldb ? 1 : k), g->ldb, k, 0, g->c + i * g->ldc, g->ldc,
+                  g->add || s > g->first, edge);
             b += k * (g->ldb ? g->ldb : g->b_width);
         }
     }
@@ -321,16 +323,40 @@ TARGET static void block(const WfBlock *g, float *edge)
         const float *b = g->b;
         for (int64_t s = g->first; s < g->last; s++) {
             int64_t p = g->k * s / g->blocks, k = g->k * (s + 1) / g->blocks - p;
-            pack_a(m, k, g->a + i0 + p * g->ak, g->ak, packed);
+            pack_a(m, k, g->a + i0 + p * g->ak, g->ak, k, packed);
             for (int64_t q = 0; q < PANELS(m); q++) {
                 int64_t i = panel_row(m, q), n = panel_row(m, q + 1) - i;
-                panel((int)n, COLUMNS, g->n, k, packed + q * k * VL + panel_shift(m, i), VL,
-                      b + g->column * (g->ldb ? 1 : k), g->ldb, g->c + (i0 + i) * g->ldc, g->ldc,
+                panel((int)n, true, g->n, k, packed + q * k * VL + panel_shift(m, i), VL,
+                      b + g->column * (g->ldb ? 1 : k), g->ldb, k, 0, g->c + (i0 + i) * g->ldc, g->ldc,
                       g->add || s > g->first, edge);
             }
             b += k * (g->ldb ? g->ldb : g->b_width);
         }
     }
+}
+
+/* c[m, n] (+)= a b over the first k of the `deep` rows of what pack_a and pack_b_row laid out. */
+TARGET static void packed_block(int64_t m, int64_t n, int64_t k, int64_t deep, const float *a, const float *b,
+                                float *c, int64_t ldc, bool add, float *edge)
+{
+    for (int64_t q = 0; q < PANELS(m); q++) {
+        int64_t i = panel_row(m, q), rows = panel_row(m, q + 1) - i;
+        panel((int)rows, true, n, k, a + q * deep * VL + panel_shift(m, i), VL, b, 0, deep, 0, c + i * ldc,
+              ldc, add, edge);
+    }
+}
+
+/* Row p of the `deep` rows of the column panels of a packed b. Reads n rounded up to whole vectors. */
+TARGET static void pack_b_row(int64_t n, const float *row, int64_t deep, int64_t p, float *out)
+{
+    int64_t j = 0;
+    for (; j + VL < n; j += 2 * VL) {
+        float *to = out + j * deep + p * 2 * VL;
+        STORE(to, LOAD(row + j));
+        STORE(to + VL, LOAD(row + j + VL));
+    }
+    if (j < n)
+        STORE(out + j * deep + p * VL, LOAD(row + j));
 }
 
 #include "kernels/rows.h"

@@ -12,6 +12,11 @@
 const WfVec NAME(wf_vec) = {
     .level = 3,
     .nr = 2 * VL,
+    .mr = MR,
+    .panel = panel,
+    .pack_a = pack_a,
+    .packed_block = packed_block,
+    .pack_b_row = pack_b_row,
     .pack_b = pack_b,
     .block = block,
     .scores = scores,

@@ -27,10 +27,17 @@ typedef struct {
 } WfBlock;
 
 typedef struct {
-    int level, nr;
+    int level, nr, mr;
     /* Packs b[k, n] into panels of nr columns: out holds k * (n rounded up to nr) floats. */
     void (*pack_b)(int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
     void (*block)(const WfBlock *g, float *scratch);
+    /* The pieces of `block`, for convolutions; see isa.h. `edge` holds WF_EDGE floats. */
+    void (*panel)(int rows, bool columns, int64_t n, int64_t k, const float *a, int64_t ld, const float *b,
+                  int64_t ldb, int64_t deep, int64_t from, float *c, int64_t ldc, bool add, float *edge);
+    void (*pack_a)(int64_t m, int64_t k, const float *a, int64_t ld, int64_t deep, float *out);
+    void (*pack_b_row)(int64_t n, const float *row, int64_t deep, int64_t p, float *out);
+    void (*packed_block)(int64_t m, int64_t n, int64_t k, int64_t deep, const float *a, const float *b,
+                         float *c, int64_t ldc, bool add, float *edge);
     /* Rows, see rows.h; n counts floats and is a multiple of 16 except in `scores`, which pads. */
     void (*scores)(int64_t rows, int64_t n, float *s, int64_t ld, float scale, const float *mask,
                    int64_t mask_row, int64_t mask_col, bool causal, int64_t first_limit);

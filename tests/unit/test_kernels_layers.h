@@ -9,8 +9,14 @@ typedef struct {
     bool bias;
 } Conv;
 
+static void conv_release(Case *f, Case *b, Case *w)
+{
+    b->p[1] = w->p[0] = w->p[1] = NULL; /* f's and b's */
+    release(f), release(b), release(w);
+}
+
 /* Three-dimensional whatever the rank: missing dims have size 1, stride 1, padding 0. */
-static void conv_case(Conv v)
+static void conv_case_at(Conv v, int isa)
 {
     static const int last3[] = {0, 2, 1}, last4[] = {0, 2, 3, 1}, last5[] = {0, 2, 3, 4, 1};
     const int *order = v.spatial == 1 ? last3 : v.spatial == 2 ? last4 : last5;
@@ -43,8 +49,17 @@ static void conv_case(Conv v)
     int dw = add(&w, WF_F32, true, rank, ws, NULL, 0), db = -1;
     if (v.bias)
         db = OUT(&w, v.o);
-    int level[2];
-    run(&f, level[levels(level) - 1]), run(&b, level[levels(level) - 1]), run(&w, level[levels(level) - 1]);
+    Case *all[] = {&f, &b, &w};
+    char why[256];
+    for (size_t i = 0; i < WF_LEN(all); i++) {
+        all[i]->d.param[WF_LIB_ISA] = isa;
+        if (isa < wf_isa_level() &&
+            !wf_lib_accepts(&all[i]->d, why, sizeof why)) { /* oneDNN's at the other level */
+            conv_release(&f, &b, &w);
+            return;
+        }
+    }
+    run(&f, isa), run(&b, isa), run(&w, isa);
     int64_t cg = v.c / v.g, og = v.o / v.g;
     double *rx = calloc((size_t)(v.n * v.c * in[0] * in[1] * in[2]), 8),
            *rw = calloc((size_t)(v.o * cg * k[0] * k[1] * k[2]), 8);
@@ -92,9 +107,15 @@ static void conv_case(Conv v)
     small("conv y", ey, 4e-6), small("conv dx", ex, 4e-6), small("conv dw", ew, 4e-6),
         small("conv db", eb, 4e-6);
     free(rx), free(rw);
-    release(&f);
-    b.p[1] = w.p[0] = w.p[1] = NULL;
-    release(&b), release(&w);
+    conv_release(&f, &b, &w);
+}
+
+/* The highest level first: the first call of oneDNN in a process fixes its level. */
+static void conv_case(Conv v)
+{
+    int level[2];
+    for (int i = levels(level) - 1; i >= 0; i--)
+        conv_case_at(v, level[i]);
 }
 
 static void test_conv(void **state)
@@ -110,6 +131,15 @@ static void test_conv(void **state)
     conv_case((Conv){2, 4, 12, 24, {7, 7}, {3, 3}, 1, 1, 1, 4, false});
     conv_case((Conv){2, 17, 24, 40, {4, 4}, {1, 1}, 1, 1, 0, 1, false});
     conv_case((Conv){2, 9, 3, 8, {12, 12}, {4, 4}, 4, 1, 0, 1, true});
+    /* On the register tile: runs, edges, strides, ranges of samples, parts of channels. */
+    conv_case((Conv){2, 17, 24, 40, {4, 3}, {3, 3}, 1, 1, 1, 1, true});
+    conv_case((Conv){2, 9, 37, 43, {7, 8}, {3, 3}, 2, 1, 1, 1, false});
+    conv_case((Conv){2, 8, 70, 50, {6, 5}, {1, 1}, 2, 1, 0, 1, true});
+    conv_case((Conv){2, 50, 260, 230, {2, 2}, {3, 3}, 1, 1, 1, 1, false});
+    conv_case((Conv){1, 16, 40, 64, {10}, {5}, 3, 1, 4, 1, true});
+    conv_case((Conv){2, 100, 64, 32, {4, 4}, {3, 3}, 1, 1, 1, 1, true});
+    conv_case((Conv){2, 9, 64, 32, {15, 13}, {3, 3}, 2, 1, 1, 1, true});
+    conv_case((Conv){2, 10, 30, 33, {8, 9}, {7, 7}, 4, 1, 3, 1, true});
 }
 
 /* ---- recurrence: the backward against central differences of a forward in double ---------------- */

@@ -1,0 +1,42 @@
+/* Convolutions on the register tile of the matrix products; conv.c asks whether they take a call. */
+#ifndef WF_KERNELS_CONVOLVE_H
+#define WF_KERNELS_CONVOLVE_H
+
+#include "kernels/private.h"
+
+typedef enum { WF_CONV_FWD, WF_CONV_DATA, WF_CONV_WEIGHT } WfConvWhat;
+
+typedef struct {
+    WfConvWhat what;
+    int spatial, src, weights, bias, dst; /* operand numbers; bias -1: none */
+    bool has_bias;
+    int64_t n, c, o, groups, in[3], out[3], kernel[3], dilation[3];
+    int64_t stride[12], pad[12], pad_end[12]; /* as oneDNN's dims */
+    int64_t w_stride[5];
+    int64_t per, tiles; /* oneDNN: samples of a tile or range, and how many */
+} WfConvShape;
+
+bool wf_convolve_takes(const WfConvShape *s);
+void wf_convolve_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace, size_t *scratch);
+void wf_convolve_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
+/* The weight gradient, for the three above. */
+void wf_convolve_weight_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace, size_t *scratch);
+void wf_convolve_weight_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
+
+/* What one position of the output reads along one dim: n positions of the source from `src` on, by the taps
+ * from `tap` on. */
+typedef struct {
+    int32_t src, tap, n;
+} WfConvRun;
+/* Forward: out positions of a dim of size `in`. */
+void wf_conv_runs_forward(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t pad,
+                          WfConvRun *run);
+
+/* Copies n floats in vectors; reads and writes up to 15 more. */
+static inline void wf_conv_copy(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        __builtin_memcpy(to + i, from + i, 64);
+}
+
+#endif
