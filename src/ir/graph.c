@@ -43,7 +43,8 @@ const WfInput *wf_input_of(const WfGraph *g, WfVal v)
 WfVal wf_add_input(WfGraph *g, WfInRole role, const char *name, WfDtype t, int rank, const WfDim *shape)
 {
     WfValue v = {.dtype = t, .rank = (int8_t)rank, .index = g->inputs.n};
-    memcpy(v.shape, shape, (size_t)rank * sizeof *shape);
+    if (rank)
+        memcpy(v.shape, shape, (size_t)rank * sizeof *shape);
     WF_PUSH(g->arena, &g->values, v);
     WfVal id = (WfVal)g->values.n - 1;
     WfInput in = {.role = role, .name = wf_arena_strdup(g->arena, name), .val = id};
