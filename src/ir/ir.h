@@ -146,7 +146,7 @@ struct WfOp {
      * same. */
     void (*evaluation)(WfGraph *g, WfArg *args);
     int8_t predictions;    /* losses: 1 + the argument that holds the predictions */
-    bool pure_random;      /* draws random numbers: never shared, its stream is part of its arguments */
+    bool pure_random;      /* never shared: draws random numbers, its stream being part of its arguments; or a copy */
 };
 
 /* ---- nodes, values, graphs ---- */

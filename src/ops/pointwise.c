@@ -272,8 +272,9 @@ static const WfOp ops[] = {
     /* x itself; a value outside lo <= x < hi that is not `ignore` is reported at run time with the node's line. */
     {.schema = "prim.check(Tensor x, int lo, int hi, int ignore) -> Tensor", .family = WF_POINTWISE, .vjp = zero_vjp,
      .c_int = "%0", .eval_i = same_i},
-    /* x in memory of its own: the layout pass puts it before a library call that cannot take x as it lies. */
-    {UNARY(copy), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
+    /* x in memory of its own: the layout pass puts it before a library call that cannot take x as it lies. Two copies
+     * are not one: their orders may differ. */
+    {UNARY(copy), .pure_random = true, .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
     /* x itself, under another name: what is made from it is not shared with what was made from x before. */
     {UNARY(recompute), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,

@@ -7,7 +7,11 @@
 
 #include <string.h>
 
-typedef struct { WfGraph *from, *to; WfVal *map; } Layout;
+typedef struct {
+    WfGraph *from, *to;
+    WfVal *map;
+    WfMap *copies; /* (value, order) -> its copy */
+} Layout;
 
 static void set_order(WfGraph *g, WfVal v, const int8_t *order)
 {
@@ -154,14 +158,22 @@ static bool own_memory(WfGraph *g, WfVal v) /* computed by a kernel of ours whos
            (n->op->family == WF_POINTWISE || n->op->family == WF_GATHER || n->op->family == WF_SOURCE);
 }
 
+/* v in memory of its own, in the order that the kernel wants. Calls that want one order share the copy. */
 static WfVal copy_of(Layout *l, const WfLibraryCall *c, int k, WfVal v)
 {
-    WfVal y = wf_emit(l->to, "prim.copy", "v", v);
-    WfValue *x = wf_value(l->to, y);
-    x->ordered = false;
-    if (c->at[k].ordered && !c->at[k].rank)
-        set_order(l->to, y, c->at[k].order);
-    return y;
+    WfGraph *g = l->to;
+    struct { WfVal v; int8_t order[WF_MAX_RANK]; } key;
+    int64_t y;
+    memset(&key, 0, sizeof key);
+    key.v = v;
+    for (int i = 0; i < wf_value(g, v)->rank; i++)
+        key.order[i] = c->at[k].ordered && !c->at[k].rank ? c->at[k].order[i] : (int8_t)i;
+    if (wf_map_get_bytes(l->copies, &key, sizeof key, &y))
+        return (WfVal)y;
+    y = wf_emit(g, "prim.copy", "v", v);
+    set_order(g, (WfVal)y, key.order);
+    wf_map_put_bytes(l->copies, &key, sizeof key, y);
+    return (WfVal)y;
 }
 
 static void library(Layout *l, const WfNode *n)
@@ -214,6 +226,9 @@ static void library(Layout *l, const WfNode *n)
         c.at[k].v = copy_of(l, &c, k, c.at[k].v);
         wf_call_operand(to, &c, k, NULL, &at[k]);
     }
+    for (int k = 0; k < c.n; k++) /* accepted as it lies: no later call may turn it */
+        if (old[k] && old[k] != WF_STATUS && !output[k] && at[k].base)
+            wf_value(to, at[k].base)->sure = 2;
     /* The node reads the copies; afterwards the originals stand again. */
     for (int k = 0; k < c.n; k++)
         if (old[k] && old[k] != WF_STATUS && !output[k])
@@ -234,6 +249,7 @@ WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
 {
     (void)env;
     Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n)};
+    l.copies = wf_map_new(g->arena);
     bool *live = wf_live_nodes(g);
     wf_copy_inputs(g, l.to, l.map);
     for (int i = 1; i < g->nodes.n; i++) {
