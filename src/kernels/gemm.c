@@ -152,26 +152,26 @@ enum {
     PACK_COLUMNS = 256,
     FEW_ROWS = 256,
     FEW_COLUMNS = 64,
-    COLUMNS_LEAST = 128,
-    ROWS_LEAST = 64,
-    ROWS_PACKED = 256
+    COLUMNS_LEAST = 192,
+    ROWS_LEAST = 64
 };
 
-/* Columns of A are packed by each tile: few tiles, that are wide in N. False when M, N or K is too small. */
+/* Columns of A are packed by each tile, and B by each tile or once for all: few and large tiles, cut along
+ * the longer side only. False when M, N or K is too small for that. */
 static bool cut_for_columns(Gemm *g)
 {
-    if (g->f64 || g->am != 1 || g->ak == 1 || g->n_batches != 1 || g->m < 128 || g->n < 128 || g->k < 256)
+    if (g->f64 || g->am != 1 || g->ak == 1 || g->n_batches != 1 || g->m < 48 || g->n < 128 || g->k < 256)
         return false;
+    int64_t wanted = (int64_t)(2.0 * (double)g->m * (double)g->n * (double)g->k / 4e8);
+    wanted = wanted < 4 ? 4 : wanted > 16 ? 16 : wanted;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
-    bool wide = g->n > 2 * g->m; /* then A is packed again for each range of columns, else B once for all */
-    while (wide && g->n / (g->n_tiles + 1) >= COLUMNS_LEAST &&
-           (g->n_tiles < 8 || g->n / g->n_tiles > COLUMNS_MAX))
-        g->n_tiles++;
-    while (!wide && g->n > g->n_tiles * COLUMNS_MAX)
-        g->n_tiles++;
-    while (g->m / (g->m_tiles + 1) >= ROWS_LEAST &&
-           (g->m_tiles * g->n_tiles < 8 || g->m / g->m_tiles > ROWS_PACKED))
-        g->m_tiles++;
+    bool wide = g->n >= 2 * g->m;
+    int64_t least = wide ? g->n / COLUMNS_LEAST : 1, most = (g->n + COLUMNS_MAX - 1) / COLUMNS_MAX;
+    g->n_tiles = wide ? (wanted < least ? wanted : least) : 1;
+    g->n_tiles = g->n_tiles < most ? most : g->n_tiles;
+    for (int64_t rows = ROWS_LEAST; !wide && rows <= 2 * ROWS_LEAST; rows *= 2, wanted *= 2)
+        while (g->m_tiles * g->n_tiles < wanted && g->m / (g->m_tiles + 1) >= rows)
+            g->m_tiles++;
     g->shared = g->m_tiles > 1 && g->k * g->n <= SHARED_MAX;
     return true;
 }
