@@ -12,17 +12,25 @@
 
 #include <string.h>
 
-static bool training(const WfPassEnv *env) { return !env->eval; }
-static bool evaluating(const WfPassEnv *env) { return env->eval; }
+static bool training(const WfPassEnv *env)
+{
+    return !env->eval;
+}
+static bool evaluating(const WfPassEnv *env)
+{
+    return env->eval;
+}
 
 const WfPass wf_pipeline[] = {
-    {"simplify/evaluation", wf_simplify_evaluation, WF_ATEN, WF_ATEN, "flags of dropout and batch norm flipped", evaluating},
+    {"simplify/evaluation", wf_simplify_evaluation, WF_ATEN, WF_ATEN,
+     "flags of dropout and batch norm flipped", evaluating},
     {"simplify/functionalize", wf_simplify_functionalize, WF_ATEN, WF_FUNC, "mutation becomes values", NULL},
     {"simplify/decompose", wf_simplify_decompose, WF_FUNC, WF_OP, "ops that own a VJP only", NULL},
     {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
     {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", training},
     {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
-    {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory", training},
+    {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory",
+     training},
     {"fuse/split", wf_fuse_split, WF_PRIM, WF_PRIM, "long reductions cut into tiles", NULL},
     {"weave/layout", wf_weave_layout, WF_PRIM, WF_PRIM, "memory orders, operand copies", NULL},
     {"fuse/group", wf_fuse_group, WF_PRIM, WF_LOOP, "primitives grouped into loop nests", NULL},
@@ -36,8 +44,8 @@ static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)
     wf_print(g, &s);
     wf_mkdirs(env->ctx, env->options->dump_dir);
     wf_write_file(env->ctx,
-                  wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir, env->eval ? "eval-" : "",
-                                  (int)(p - wf_pipeline), file),
+                  wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir,
+                                  env->eval ? "eval-" : "", (int)(p - wf_pipeline), file),
                   s.at, s.n);
 }
 
@@ -66,16 +74,17 @@ static const WfPass *find_pass(WfPassEnv *env, const char *name)
     const char *near = wf_nearest(name, names, n);
     for (int i = 0; i < n && !near; i++)
         wf_str_printf(&all, "%s%s", i ? ", " : "The passes are ", names[i]);
-    wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL, near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : all.at,
-               "no pass is called %s", name);
+    wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL,
+               near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : all.at, "no pass is called %s",
+               name);
 }
 
 static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
 {
     const WfPass *last = until && *until ? find_pass(env, until) : NULL;
     if (last && last->when && !last->when(env))
-        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form; %s", until, env->eval ? "evaluation" : "training",
-                env->eval ? "leave --eval out" : "add --eval");
+        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form; %s", until,
+                env->eval ? "evaluation" : "training", env->eval ? "leave --eval out" : "add --eval");
     for (const WfPass *p = wf_pipeline; p->name; p++) {
         if ((!p->when || p->when(env)) && p->to >= g->level)
             g = run_pass(env, g, p);
@@ -96,7 +105,8 @@ WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, con
     return run_pass(&env, g, p);
 }
 
-WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after, bool eval)
+WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after,
+                          bool eval)
 {
     WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval};
     wf_ops_init();
@@ -108,11 +118,11 @@ WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o
 typedef struct {
     WfKernelSource *at;
     int n, cap;
-    WfMap *by_text;          /* equal nests compile once */
+    WfMap *by_text; /* equal nests compile once */
 } Kernels;
 
-static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode *n, const int *symbols, int n_symbols,
-                                Kernels *k)
+static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode *n, const int *symbols,
+                                int n_symbols, Kernels *k)
 {
     WfKernelText *t = wf_emit_nest(g, n, symbols, n_symbols);
     WfKernelInfo *info = WF_NEW(a, WfKernelInfo);
@@ -151,7 +161,8 @@ static int graph_symbols(WfGraph *g, int *out, int max) /* in the order of plan'
 {
     int n = 0;
     for (int i = 0; i < g->inputs.n; i++)
-        for (int d = 0; g->inputs.at[i].role == WF_IN_USER && d < wf_value(g, g->inputs.at[i].val)->rank; d++) {
+        for (int d = 0; g->inputs.at[i].role == WF_IN_USER && d < wf_value(g, g->inputs.at[i].val)->rank;
+             d++) {
             int id = wf_esym_id(g->exprs, wf_value(g, g->inputs.at[i].val)->shape[d]);
             bool known = id < 0;
             for (int k = 0; k < n && !known; k++)
@@ -172,8 +183,8 @@ static void one_program(WfPassEnv *env, WfGraph *g, WfExe *x, WfProgramKind kind
     wf_plan_program(env, g, info, x, kind);
 }
 
-/* Constants that the compiler made (or read with the options) and the model does not have: they travel with the
- * executable. */
+/* Constants that the compiler made (or read with the options) and the model does not have: they travel with
+ * the executable. */
 static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
 {
     WfTensors *w = WF_NEW(x->arena, WfTensors);
@@ -188,7 +199,10 @@ static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
         if (known)
             continue;
         WfTensor *t = &w->at[w->n];
-        *t = (WfTensor){.name = in->name, .dtype = v->dtype, .rank = v->rank, .data = in->data,
+        *t = (WfTensor){.name = in->name,
+                        .dtype = v->dtype,
+                        .rank = v->rank,
+                        .data = in->data,
                         .bytes = wf_dtype_size(v->dtype)};
         for (int d = 0; d < v->rank; d++) {
             t->shape[d] = v->shape[d];
@@ -200,8 +214,8 @@ static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
         x->weights = w;
 }
 
-/* Marks what value v of g is made from, through the bodies of nests: a nest that holds both the predictions and the loss
- * must not make the predictions depend on the labels. */
+/* Marks what value v of g is made from, through the bodies of nests: a nest that holds both the predictions
+ * and the loss must not make the predictions depend on the labels. */
 static void mark_sources(const WfGraph *g, bool *need)
 {
     for (int i = g->nodes.n - 1; i > 0; i--) {
@@ -263,7 +277,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
         for (int i = 0; i < step->outputs.n; i++)
             x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
         own_constants(x, g, step);
-    one_program(&env, step, x, WF_PROG_STEP, &k);
+        one_program(&env, step, x, WF_PROG_STEP, &k);
     }
     env.eval = true;
     WfGraph *eval = run_passes(&env, g, NULL);

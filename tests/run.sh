@@ -9,7 +9,8 @@ sections="${*:-lint unit ir refs e2e clang asan tsan fuzz}"
 export WEFT="$PWD/build/weft" WEFT_BUILD="$PWD/build" CMOCKA_MESSAGE_OUTPUT=TAP
 # Tests neither use nor fill the caches of the person who runs them.
 export XDG_CACHE_HOME="$PWD/build/test-cache"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 logs=build/logs
 rm -rf "$logs"
 mkdir -p "$logs" "$XDG_CACHE_HOME"

@@ -1,5 +1,6 @@
-/* weft cache: what lies in the cache of compiled steps (x/) and kernels (k/), and how to be rid of it. Names are hashes
- * of everything that shapes an entry, so removing one is always safe: it is compiled again when it is needed. */
+/* weft cache: what lies in the cache of compiled steps (x/) and kernels (k/), and how to be rid of it. Names
+ * are hashes of everything that shapes an entry, so removing one is always safe: it is compiled again when it
+ * is needed. */
 #include "cli/cli.h"
 
 #include <dirent.h>
@@ -12,7 +13,7 @@
 
 typedef struct {
     WfCtx *ctx;
-    const char *root, *prefix;   /* prefix of the key; NULL: all */
+    const char *root, *prefix; /* prefix of the key; NULL: all */
     bool remove;
     int entries;
     int64_t bytes;
@@ -31,7 +32,8 @@ static void entry(Cache *c, const char *kind, const char *two, const char *name)
     struct stat st;
     char *path = wf_arena_printf(c->ctx->arena, "%s/%s/%s/%s", c->root, kind, two, name);
     const char *dot = strrchr(name, '.');
-    char *key = wf_arena_printf(c->ctx->arena, "%s%.*s", two, (int)(dot ? dot - name : (long)strlen(name)), name);
+    char *key =
+        wf_arena_printf(c->ctx->arena, "%s%.*s", two, (int)(dot ? dot - name : (long)strlen(name)), name);
     if ((c->prefix && strncmp(key, c->prefix, strlen(c->prefix))) || stat(path, &st) || !S_ISREG(st.st_mode))
         return;
     if (c->remove && unlink(path) && errno != ENOENT)
@@ -70,7 +72,8 @@ int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     Cache c = {.ctx = ctx, .root = wf_cache_dir(ctx, ctx->arena, o)};
     if (words->n < 1 || words->n > 2 || (strcmp(words->at[0], "ls") && strcmp(words->at[0], "rm")))
-        wf_fail(ctx, WEFT_ERR_USAGE, "say what to do: weft cache ls [KEY], weft cache rm KEY, weft cache rm all");
+        wf_fail(ctx, WEFT_ERR_USAGE,
+                "say what to do: weft cache ls [KEY], weft cache rm KEY, weft cache rm all");
     if (!c.root)
         wf_fail(ctx, WEFT_ERR_USAGE, "there is no cache folder; name one with --cache-dir or WEFT_CACHE_DIR");
     c.remove = !strcmp(words->at[0], "rm");

@@ -24,6 +24,7 @@ int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (!p->exe)
         wf_program_compile(p);
     wf_program_save(p, o->out);
-    fprintf(stderr, "%s: compiled in %.2f s%s\n", o->out, p->compile_s, p->from_cache ? " (from the cache)" : "");
+    fprintf(stderr, "%s: compiled in %.2f s%s\n", o->out, p->compile_s,
+            p->from_cache ? " (from the cache)" : "");
     return 0;
 }

@@ -1,5 +1,5 @@
-/* weft info: what a file holds. An export's operators are counted from its JSON, so that a model with unsupported ones
- * is described too; the rest comes from the importer, which believes nothing. */
+/* weft info: what a file holds. An export's operators are counted from its JSON, so that a model with
+ * unsupported ones is described too; the rest comes from the importer, which believes nothing. */
 #include "cli/cli.h"
 
 #include "import/import.h"
@@ -59,12 +59,14 @@ static void info_exe(WfCtx *ctx, const char *path)
                (long long)x->symbols[i].hi);
     for (int k = 0; k < WF_PROGRAMS; k++)
         for (int i = 0; i < x->program[k].n_outputs; i++)
-            if (x->program[k].outputs[i].role != WF_XOUT_UPDATE && x->program[k].outputs[i].role != WF_XOUT_GRAD)
+            if (x->program[k].outputs[i].role != WF_XOUT_UPDATE &&
+                x->program[k].outputs[i].role != WF_XOUT_GRAD)
                 put_tensor(outs[x->program[k].outputs[i].role], x->program[k].outputs[i].name,
                            k == WF_PROG_STEP ? "training" : "evaluation");
     printf("compiled step: %d calls in training, %d in evaluation; kernels for%s%s; weights %s\n",
-           x->program[WF_PROG_STEP].n_calls, x->program[WF_PROG_EVAL].n_calls, x->object[0] ? " x86-64-v3" : "",
-           x->object[1] ? " x86-64-v4" : "", x->weights ? "inside" : "not inside");
+           x->program[WF_PROG_STEP].n_calls, x->program[WF_PROG_EVAL].n_calls,
+           x->object[0] ? " x86-64-v3" : "", x->object[1] ? " x86-64-v4" : "",
+           x->weights ? "inside" : "not inside");
     if (x->n_groups)
         printf("optimizer  %s, lr %g, %d group%s\n", x->groups[0].optimizer, x->groups[0].lr, x->n_groups,
                x->n_groups == 1 ? "" : "s");
@@ -72,7 +74,9 @@ static void info_exe(WfCtx *ctx, const char *path)
 
 /* ---- exports ---- */
 
-typedef struct { WfMap *count; } Ops;
+typedef struct {
+    WfMap *count;
+} Ops;
 
 static void count_ops(Ops *o, json_t *graph, int depth)
 {
@@ -80,14 +84,16 @@ static void count_ops(Ops *o, json_t *graph, int depth)
     json_t *node, *in;
     if (depth > 32)
         return;
-    json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+    json_array_foreach(json_object_get(graph, "nodes"), i, node)
+    {
         const char *target = json_string_value(json_object_get(node, "target"));
         int64_t n = 0;
         if (!target)
             continue;
         wf_map_get(o->count, target, &n);
         wf_map_put(o->count, target, n + 1);
-        json_array_foreach(json_object_get(node, "inputs"), k, in) {
+        json_array_foreach(json_object_get(node, "inputs"), k, in)
+        {
             json_t *sub = json_object_get(json_object_get(in, "arg"), "as_graph");
             if (sub)
                 count_ops(o, json_object_get(sub, "graph"), depth + 1);
@@ -133,12 +139,17 @@ static void put_graph(WfCtx *ctx, WfGraph *g)
         if (hi == INT64_MAX)
             printf("%-10s %-40s %lld and more\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo);
         else
-            printf("%-10s %-40s %lld to %lld\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo, (long long)hi);
+            printf("%-10s %-40s %lld to %lld\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo,
+                   (long long)hi);
     }
     printf("parameters %.3f M\n", (double)weights / 1e6);
 }
 
-typedef struct { WfCtx *ctx; const char *path; WfModel *m; } Import;
+typedef struct {
+    WfCtx *ctx;
+    const char *path;
+    WfModel *m;
+} Import;
 static void import(void *v)
 {
     Import *i = v;

@@ -1,5 +1,6 @@
-/* The program: finds the verb, reads its options, runs it inside a guard, and turns what was raised into one message
- * and an exit code: 0 done, 1 the work failed, 2 wrong usage, 128 + signal when it was interrupted. */
+/* The program: finds the verb, reads its options, runs it inside a guard, and turns what was raised into one
+ * message and an exit code: 0 done, 1 the work failed, 2 wrong usage, 128 + signal when it was interrupted.
+ */
 #include "cli/cli.h"
 
 #include <signal.h>
@@ -10,30 +11,37 @@
 #define ALL_GROUPS ((1u << WF_GROUPS) - 1)
 
 const WfVerb wf_verbs[] = {
-    {"train", "MODEL --data FILE [--out DIR]", "train a model; MODEL is a .pt2 export or a compiled .weft step",
+    {"train", "MODEL --data FILE [--out DIR]",
+     "train a model; MODEL is a .pt2 export or a compiled .weft step",
      "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --epochs 3 --out run/\n"
-     "  weft train model.pt2 --loss cross_entropy --data x=images.gz --data y=labels.gz --eval-data test.safetensors\n",
+     "  weft train model.pt2 --loss cross_entropy --data x=images.gz --data y=labels.gz --eval-data "
+     "test.safetensors\n",
      ALL_GROUPS, wf_cli_train},
     {"verify", "CASE... [--json]", "replay recorded PyTorch runs: forward, gradients, optimiser steps",
-     "  weft verify tests/refs/mlp_mnist_adamw\n", 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN,
-     wf_cli_verify},
+     "  weft verify tests/refs/mlp_mnist_adamw\n",
+     1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN, wf_cli_verify},
     {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
-     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS, wf_cli_compile},
-    {"run", "MODEL [--weights FILE] --data FILE --out FILE", "predict: the evaluation form over all rows of the data",
+     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS,
+     wf_cli_compile},
+    {"run", "MODEL [--weights FILE] --data FILE --out FILE",
+     "predict: the evaluation form over all rows of the data",
      "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
      "  weft run step.weft --data x=images.gz --out y.safetensors\n",
      ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_run},
     {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",
-     "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS, wf_cli_plan},
+     "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS,
+     wf_cli_plan},
     {"info", "FILE", "what a .pt2, .weft or .safetensors file holds, and which of its ops are supported",
      "  weft info model.pt2\n  weft info run/final.safetensors\n", 0, wf_cli_info},
     {"graph", "MODEL.pt2 [--after=PASS] [--eval]", "print the graph at any stage",
-     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", ALL_GROUPS, wf_cli_graph},
+     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", ALL_GROUPS,
+     wf_cli_graph},
     {"opt", "--run=PASS FILE.ir", "run one pass over graph text (docs/ir.md) and print what comes out",
      "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", ALL_GROUPS, wf_cli_opt},
     {"ops", "[WORD...]", "list the operators: last level, family, gradient, schema",
      "  weft ops\n  weft ops conv pool\n", 0, wf_cli_ops},
-    {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0, wf_cli_env},
+    {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0,
+     wf_cli_env},
     {"cache", "ls [KEY] | rm KEY | rm all", "list or remove compiled steps and kernels",
      "  weft cache ls\n  weft cache rm 3fa9\n  weft cache rm all\n", 1u << WF_GROUP_COMPILE, wf_cli_cache},
     {0}};
@@ -58,7 +66,11 @@ static void put_log(void *user, WfLogLevel level, const char *line)
     for (int i = 0; least && i < 4; i++)
         limit = strcmp(levels[i], least) ? limit : i;
     if ((int)level <= limit)
-        fprintf(stderr, "%s%s\n", level == WF_LOG_WARN ? "warning: " : level == WF_LOG_ERROR ? "error: " : "", line);
+        fprintf(stderr, "%s%s\n",
+                level == WF_LOG_WARN    ? "warning: "
+                : level == WF_LOG_ERROR ? "error: "
+                                        : "",
+                line);
 }
 
 static void report(const WfDiag *d)
@@ -72,8 +84,9 @@ static void report(const WfDiag *d)
 
 static void overall_help(FILE *out)
 {
-    fprintf(out, "weft compiles the training step of a PyTorch model and runs it without Python.\n\n"
-                 "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --out run/\n\n");
+    fprintf(out,
+            "weft compiles the training step of a PyTorch model and runs it without Python.\n\n"
+            "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --out run/\n\n");
     for (const WfVerb *v = wf_verbs; v->name; v++)
         fprintf(out, "  weft %-8s %-46s %s\n", v->name, v->usage, v->what);
     fprintf(out, "\nweft VERB --help says more.\n");
@@ -86,7 +99,13 @@ static void verb_help(WfCtx *ctx, const WfVerb *v)
     printf("%s\nusage: weft %s %s\n%s.\n%s", v->examples, v->name, v->usage, v->what, s.at ? s.at : "");
 }
 
-typedef struct { WfCtx *ctx; const WfVerb *verb; int argc; char **argv; int code; } Main;
+typedef struct {
+    WfCtx *ctx;
+    const WfVerb *verb;
+    int argc;
+    char **argv;
+    int code;
+} Main;
 
 static void run_verb(void *p)
 {
@@ -112,7 +131,8 @@ static int exit_code(weft_status s)
     return s == WEFT_ERR_USAGE ? 2 : 1;
 }
 
-/* What shapes the plan of a compiled step cannot be chosen any more; saying what it was compiled with is fine. */
+/* What shapes the plan of a compiled step cannot be chosen any more; saying what it was compiled with is
+ * fine. */
 static void check_plan(WfCtx *ctx, const WfOptions *o, const WfExe *x)
 {
     for (const WfOptionRow *r = wf_option_table; r->name; r++) {

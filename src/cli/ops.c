@@ -1,12 +1,13 @@
-/* weft ops: every operator that Weft knows, with the levels at which it may stand, its family and its schema. */
+/* weft ops: every operator that Weft knows, with the levels at which it may stand, its family and its schema.
+ */
 #include "cli/cli.h"
 
 #include "ops/ops.h"
 
 #include <string.h>
 
-static const char *const families[] = {"composite", "pointwise", "source", "view", "gather", "reduce", "library", "nest",
-                                       "control"};
+static const char *const families[] = {"composite", "pointwise", "source", "view",   "gather",
+                                       "reduce",    "library",   "nest",   "control"};
 
 int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
@@ -38,7 +39,8 @@ int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     (void)ctx, (void)o, (void)words;
     for (const WfEnvVar *v = wf_env_table; v->name; v++) {
         const char *now = wf_env(v->name);
-        printf("%-16s %s\n%-16s   %s%s\n", v->name, v->meaning, "", now ? "= " : "not set: ", now ? now : v->fallback);
+        printf("%-16s %s\n%-16s   %s%s\n", v->name, v->meaning, "",
+               now ? "= " : "not set: ", now ? now : v->fallback);
     }
     return 0;
 }

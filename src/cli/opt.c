@@ -1,4 +1,5 @@
-/* weft opt: one pass over graph text. This is how passes are tested (tests/ir), and how one looks at a dump again. */
+/* weft opt: one pass over graph text. This is how passes are tested (tests/ir), and how one looks at a dump
+ * again. */
 #include "cli/cli.h"
 
 #include "ops/ops.h"

@@ -1,5 +1,6 @@
-/* weft plan: what a step needs before it runs: memory, its largest buffers, calls and kernels, program by program. The
- * numbers are those of the binding that training would use, so the planned peak is the measured one. */
+/* weft plan: what a step needs before it runs: memory, its largest buffers, calls and kernels, program by
+ * program. The numbers are those of the binding that training would use, so the planned peak is the measured
+ * one. */
 #include "cli/cli.h"
 
 #include "train/train.h"
@@ -9,7 +10,10 @@
 
 enum { LARGEST = 12 };
 
-typedef struct { const WfExeBuf *b; int64_t bytes; } Big;
+typedef struct {
+    const WfExeBuf *b;
+    int64_t bytes;
+} Big;
 
 static int larger(const void *a, const void *b)
 {
@@ -28,10 +32,11 @@ static void put_buffers(weft_program *p, const WfExeProgram *g, const int64_t *s
     for (int i = 0; i < n && i < LARGEST; i++) {
         WfStr s = {.arena = p->arena};
         for (int d = 0; d < big[i].b->rank; d++)
-            wf_str_printf(&s, "%s%lld", d ? ", " : "", (long long)wf_exe_eval(p->exe, big[i].b->shape[d], symbols));
+            wf_str_printf(&s, "%s%lld", d ? ", " : "",
+                          (long long)wf_exe_eval(p->exe, big[i].b->shape[d], symbols));
         printf("  %10.3f MB  %%%-24s %s[%s]  calls %d to %d\n", (double)big[i].bytes / 1048576.0,
-               big[i].b->name ? big[i].b->name : "-", wf_dtype_name(big[i].b->dtype), s.at ? s.at : "", big[i].b->first,
-               big[i].b->last);
+               big[i].b->name ? big[i].b->name : "-", wf_dtype_name(big[i].b->dtype), s.at ? s.at : "",
+               big[i].b->first, big[i].b->last);
     }
     if (n > LARGEST)
         printf("  and %d smaller buffers\n", n - LARGEST);
@@ -75,7 +80,9 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     int64_t *symbols = WF_NEWN(p->arena, int64_t, (size_t)x->n_symbols + 1), state = 0;
     for (int i = 0; i < x->n_symbols; i++) {
         int64_t want = x->symbols[i].dim == 0 && o->batch_size ? o->batch_size : 32;
-        symbols[i] = want < x->symbols[i].lo ? x->symbols[i].lo : want > x->symbols[i].hi ? x->symbols[i].hi : want;
+        symbols[i] = want < x->symbols[i].lo   ? x->symbols[i].lo
+                     : want > x->symbols[i].hi ? x->symbols[i].hi
+                                               : want;
         printf("%s = %lld\n", x->symbols[i].name, (long long)symbols[i]);
     }
     for (int k = 0; k < WF_PROGRAMS; k++) {
@@ -83,8 +90,8 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
             continue;
         weft_session *s = wf_start(p);
         wf_session_prepare(s->run, (WfProgramKind)k, symbols);
-        printf("%s: %.3f MB slab with %d threads\n", names[k], (double)wf_session_slab_bytes(s->run) / 1048576.0,
-               wf_session_threads(s->run));
+        printf("%s: %.3f MB slab with %d threads\n", names[k],
+               (double)wf_session_slab_bytes(s->run) / 1048576.0, wf_session_threads(s->run));
         put_calls(p, &x->program[k]);
         put_buffers(p, &x->program[k], symbols);
         state = wf_session_state_bytes(s->run);

@@ -1,4 +1,5 @@
-/* weft run: predictions. An export is compiled in its evaluation form alone; a compiled step has that form inside. */
+/* weft run: predictions. An export is compiled in its evaluation form alone; a compiled step has that form
+ * inside. */
 #include "cli/cli.h"
 
 #include "train/train.h"
@@ -15,7 +16,8 @@ int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (!p->exe)
         wf_program_compile(p);
     if (!p->exe->program[WF_PROG_EVAL].n_outputs)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, words->at[0], NULL, "this step was compiled without its evaluation form");
+        wf_fail_at(ctx, WEFT_ERR_USAGE, words->at[0], NULL,
+                   "this step was compiled without its evaluation form");
     weft_session *s = wf_start(p);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options};
     double start = wf_now();

@@ -1,15 +1,21 @@
-/* Reading an executable. The file is not trusted: types, counts and indices are checked before use, expressions are
- * parsed again, and a wrong file is one clear error. (Its kernels are code and are run: load only what you compiled.) */
+/* Reading an executable. The file is not trusted: types, counts and indices are checked before use,
+ * expressions are parsed again, and a wrong file is one clear error. (Its kernels are code and are run: load
+ * only what you compiled.) */
 #include "exe/private.h"
 
 #include <string.h>
 
-typedef struct { WfCtx *ctx; WfArena *a; WfExe *x; const char *path; } Load;
+typedef struct {
+    WfCtx *ctx;
+    WfArena *a;
+    WfExe *x;
+    const char *path;
+} Load;
 
 static WF_NORETURN void bad(Load *l, const char *what)
 {
-    wf_fail_at(l->ctx, WEFT_ERR_FILE, l->path, "Compile it again with weft compile.", "not a usable compiled step: %s",
-               what);
+    wf_fail_at(l->ctx, WEFT_ERR_FILE, l->path, "Compile it again with weft compile.",
+               "not a usable compiled step: %s", what);
 }
 
 static json_t *field(Load *l, json_t *o, const char *key)
@@ -45,7 +51,10 @@ static double number(Load *l, json_t *o, const char *key)
     return json_number_value(v);
 }
 
-static bool truth(Load *l, json_t *o, const char *key) { return json_is_true(field(l, o, key)); }
+static bool truth(Load *l, json_t *o, const char *key)
+{
+    return json_is_true(field(l, o, key));
+}
 
 static const char *string(Load *l, json_t *v) /* NULL for null */
 {
@@ -145,7 +154,8 @@ static void read_inputs(Load *l, json_t *j)
 
 static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
 {
-    json_t *ops = list(l, o, "operands", 8192), *params = list(l, o, "params", 32), *fp = list(l, o, "fparams", 8);
+    json_t *ops = list(l, o, "operands", 8192), *params = list(l, o, "params", 32),
+           *fp = list(l, o, "fparams", 8);
     json_t *checks = list(l, o, "checks", 4096);
     c->kind = (WfCallKind)INT(o, "kind", 0, WF_CALL_COPY);
     c->symbol = string(l, field(l, o, "symbol"));
@@ -159,7 +169,8 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
         json_t *p = json_array_get(ops, (size_t)i);
         if (!json_is_array(p) || json_array_size(p) != 4)
             bad(l, "an operand is malformed");
-        c->operand[i].buf = (int)integer(l, json_array_get(p, 0), c->kind == WF_CALL_LIB ? -2 : 0, n_bufs - 1, "buf");
+        c->operand[i].buf =
+            (int)integer(l, json_array_get(p, 0), c->kind == WF_CALL_LIB ? -2 : 0, n_bufs - 1, "buf");
         c->operand[i].offset = dim(l, json_array_get(p, 1));
         c->operand[i].rank = dims(l, json_array_get(p, 2), c->operand[i].shape);
         if (dims(l, json_array_get(p, 3), c->operand[i].stride) != c->operand[i].rank)
@@ -183,7 +194,8 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
 static void read_program(Load *l, json_t *o, WfExeProgram *p)
 {
     WfExe *x = l->x;
-    json_t *calls = list(l, o, "calls", 1 << 20), *bufs = list(l, o, "bufs", 1 << 21), *outs = list(l, o, "outputs", 1 << 20);
+    json_t *calls = list(l, o, "calls", 1 << 20), *bufs = list(l, o, "bufs", 1 << 21),
+           *outs = list(l, o, "outputs", 1 << 20);
     p->n_calls = (int)json_array_size(calls);
     p->n_bufs = (int)json_array_size(bufs);
     p->n_outputs = (int)json_array_size(outs);
@@ -225,13 +237,20 @@ static void read_groups(Load *l, json_t *j)
     x->groups = WF_NEWN(l->a, WfExeGroup, (size_t)x->n_groups + 1);
     for (int i = 0; i < x->n_groups; i++) {
         json_t *o = json_array_get(a, (size_t)i);
-        x->groups[i] = (WfExeGroup){
-            .optimizer = need_string(l, o, "optimizer"), .lr = number(l, o, "lr"),
-            .betas = {number(l, o, "beta1"), number(l, o, "beta2")}, .eps = number(l, o, "eps"),
-            .weight_decay = number(l, o, "weight_decay"), .momentum = number(l, o, "momentum"),
-            .dampening = number(l, o, "dampening"), .alpha = number(l, o, "alpha"), .lr_decay = number(l, o, "lr_decay"),
-            .nesterov = truth(l, o, "nesterov"), .amsgrad = truth(l, o, "amsgrad"), .maximize = truth(l, o, "maximize"),
-            .centered = truth(l, o, "centered"), .lr_scale = number(l, o, "lr_scale")};
+        x->groups[i] = (WfExeGroup){.optimizer = need_string(l, o, "optimizer"),
+                                    .lr = number(l, o, "lr"),
+                                    .betas = {number(l, o, "beta1"), number(l, o, "beta2")},
+                                    .eps = number(l, o, "eps"),
+                                    .weight_decay = number(l, o, "weight_decay"),
+                                    .momentum = number(l, o, "momentum"),
+                                    .dampening = number(l, o, "dampening"),
+                                    .alpha = number(l, o, "alpha"),
+                                    .lr_decay = number(l, o, "lr_decay"),
+                                    .nesterov = truth(l, o, "nesterov"),
+                                    .amsgrad = truth(l, o, "amsgrad"),
+                                    .maximize = truth(l, o, "maximize"),
+                                    .centered = truth(l, o, "centered"),
+                                    .lr_scale = number(l, o, "lr_scale")};
     }
 }
 

@@ -1,6 +1,7 @@
-/* Reading graph text; docs/ir.md is the grammar. The text is not trusted: every name, count and argument is checked
- * against the op's schema, and a mistake is one error with its line and column. Shapes written in the text must be what
- * inference gives (at level aten, where an op may have no rule, they are taken as claims). */
+/* Reading graph text; docs/ir.md is the grammar. The text is not trusted: every name, count and argument is
+ * checked against the op's schema, and a mistake is one error with its line and column. Shapes written in the
+ * text must be what inference gives (at level aten, where an op may have no rule, they are taken as claims).
+ */
 #include "ir/ir_private.h"
 
 #include <math.h>
@@ -282,11 +283,17 @@ static void arguments(Parser *s, const WfSchema *c, WfArg *args, char close)
     }
 }
 
-void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(void *, const char *), void *user,
-                   WfArg *args)
+void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(void *, const char *),
+                   void *user, WfArg *args)
 {
-    Parser s = {.ctx = g->ctx, .a = g->arena, .text = text, .p = text, .what = "arguments", .exprs = g->exprs,
-                .find = find, .user = user};
+    Parser s = {.ctx = g->ctx,
+                .a = g->arena,
+                .text = text,
+                .p = text,
+                .what = "arguments",
+                .exprs = g->exprs,
+                .find = find,
+                .user = user};
     arguments(&s, wf_schema_of(op), args, 0);
     blanks(&s);
     if (*s.p)
@@ -295,8 +302,14 @@ void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(v
 
 /* ---- graphs ---- */
 
-typedef struct { WfDtype dtype; int rank; WfDim shape[WF_MAX_RANK]; bool strided, ordered; int8_t order[WF_MAX_RANK];
-                 char *name; } Typed;
+typedef struct {
+    WfDtype dtype;
+    int rank;
+    WfDim shape[WF_MAX_RANK];
+    bool strided, ordered;
+    int8_t order[WF_MAX_RANK];
+    char *name;
+} Typed;
 
 /* %name : dtype[sizes] strided @(order) */
 static Typed typed(Parser *s)
@@ -325,7 +338,8 @@ static Typed typed(Parser *s)
         t.ordered = true;
         for (int i = 0; i < t.rank; i++) {
             int64_t d;
-            if ((i && !eat(s, ",")) || !wf_elit(s->exprs, dim(s), &d) || d < 0 || d >= t.rank || used >> d & 1)
+            if ((i && !eat(s, ",")) || !wf_elit(s->exprs, dim(s), &d) || d < 0 || d >= t.rank ||
+                used >> d & 1)
                 bad(s, "the memory order is no permutation");
             used |= 1u << d;
             t.order[i] = (int8_t)d;
@@ -391,7 +405,8 @@ static void input(Parser *s, WfGraph *g)
 static bool same_type(WfGraph *g, WfVal v, const Typed *t)
 {
     const WfValue *x = wf_value(g, v);
-    return x->dtype == t->dtype && x->rank == t->rank && !memcmp(x->shape, t->shape, (size_t)t->rank * sizeof(WfDim));
+    return x->dtype == t->dtype && x->rank == t->rank &&
+           !memcmp(x->shape, t->shape, (size_t)t->rank * sizeof(WfDim));
 }
 
 static bool fits(const WfParam *p, const WfArg *a, WfFamily family)
@@ -400,23 +415,35 @@ static bool fits(const WfParam *p, const WfArg *a, WfFamily family)
     if (a->kind == WF_ARG_NONE)
         return p->optional || p->has_default || p->type == WF_T_IGNORED || family == WF_HOP;
     switch (p->type) {
-    case WF_T_TENSOR: return a->kind == WF_ARG_TENSOR || (number && family == WF_COMPOSITE);
+    case WF_T_TENSOR:
+        return a->kind == WF_ARG_TENSOR || (number && family == WF_COMPOSITE);
     case WF_T_TENSORS:
         for (int i = 0; a->kind == WF_ARG_TENSORS && i < a->n; i++)
             if (!a->vals[i] && !p->optional_items && family != WF_HOP)
                 return false;
         return a->kind == WF_ARG_TENSORS;
-    case WF_T_INT: return a->kind == WF_ARG_INT || a->kind == WF_ARG_BOOL;
-    case WF_T_INTS: return a->kind == WF_ARG_INTS;
-    case WF_T_FLOAT: return a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_INT;
-    case WF_T_FLOATS: return a->kind == WF_ARG_FLOATS || (a->kind == WF_ARG_INTS && !a->n);
-    case WF_T_BOOL: return a->kind == WF_ARG_BOOL;
-    case WF_T_BOOLS: return a->kind == WF_ARG_BOOLS || (a->kind == WF_ARG_INTS && !a->n);
-    case WF_T_STRING: return a->kind == WF_ARG_STRING;
-    case WF_T_DTYPE: return a->kind == WF_ARG_DTYPE;
-    case WF_T_SCALAR: return number || a->kind == WF_ARG_TENSOR;
-    case WF_T_GRAPH: return a->kind == WF_ARG_GRAPH;
-    case WF_T_IGNORED: return true;
+    case WF_T_INT:
+        return a->kind == WF_ARG_INT || a->kind == WF_ARG_BOOL;
+    case WF_T_INTS:
+        return a->kind == WF_ARG_INTS;
+    case WF_T_FLOAT:
+        return a->kind == WF_ARG_FLOAT || a->kind == WF_ARG_INT;
+    case WF_T_FLOATS:
+        return a->kind == WF_ARG_FLOATS || (a->kind == WF_ARG_INTS && !a->n);
+    case WF_T_BOOL:
+        return a->kind == WF_ARG_BOOL;
+    case WF_T_BOOLS:
+        return a->kind == WF_ARG_BOOLS || (a->kind == WF_ARG_INTS && !a->n);
+    case WF_T_STRING:
+        return a->kind == WF_ARG_STRING;
+    case WF_T_DTYPE:
+        return a->kind == WF_ARG_DTYPE;
+    case WF_T_SCALAR:
+        return number || a->kind == WF_ARG_TENSOR;
+    case WF_T_GRAPH:
+        return a->kind == WF_ARG_GRAPH;
+    case WF_T_IGNORED:
+        return true;
     }
     return false;
 }
@@ -437,13 +464,15 @@ static void check_node(Parser *s, const WfOp *op, const WfArg *args, int n_out)
         bad(s, "%s has %d results, but %d are written", c->name, c->n_ret, n_out);
     const WfArg *inputs = &args[0], *body = &args[1];
     if (op->family == WF_LOOPNEST && (n_out != body->graph->outputs.n || inputs->n != body->graph->inputs.n))
-        bad(s, "the body of %s has %d inputs and %d results", c->name, body->graph->inputs.n, body->graph->outputs.n);
+        bad(s, "the body of %s has %d inputs and %d results", c->name, body->graph->inputs.n,
+            body->graph->outputs.n);
     for (int i = 0; op->family == WF_LOOPNEST && i < n_out; i++)
         if (!body->graph->outputs.at[i].val)
             bad(s, "a result of the body of %s is missing", c->name);
 }
 
-/* The comment `# FILE:LINE` at the end of a node's line is where the node comes from; any other comment is none. */
+/* The comment `# FILE:LINE` at the end of a node's line is where the node comes from; any other comment is
+ * none. */
 static void source(Parser *s, WfGraph *g, WfNodeId id)
 {
     const char *p = s->p;
@@ -530,7 +559,8 @@ static void node(Parser *s, WfGraph *g)
         if (!wf_value(g, v)->dtype && results.at[i].dtype)
             wf_set_result(g, n, i, results.at[i].dtype, results.at[i].rank, results.at[i].shape);
         else if (results.at[i].dtype && !same_type(g, v, &results.at[i]))
-            bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name, wf_shape_text(g, v));
+            bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name,
+                wf_shape_text(g, v));
         wf_name_value(g, v, results.at[i].name);
         set_memory(g, v, &results.at[i]);
     }

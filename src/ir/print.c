@@ -1,7 +1,7 @@
-/* The text form of graphs; docs/ir.md is the grammar. One line a node; arguments in schema order, those that equal
- * the schema's default left out at the end and named after the first gap. Only symbols that the text mentions are
- * declared, since a table of expressions outlives the passes whose loop variables it holds. Printing is
- * deterministic. */
+/* The text form of graphs; docs/ir.md is the grammar. One line a node; arguments in schema order, those that
+ * equal the schema's default left out at the end and named after the first gap. Only symbols that the text
+ * mentions are declared, since a table of expressions outlives the passes whose loop variables it holds.
+ * Printing is deterministic. */
 #include "ir/ir_private.h"
 
 #include <string.h>
@@ -43,20 +43,35 @@ static void print_graph(const WfGraph *g, WfStr *s, int indent);
 static void put_arg(const WfGraph *g, WfStr *s, const WfArg *a, int indent)
 {
     switch (a->kind) {
-    case WF_ARG_NONE: wf_str_puts(s, "None"); return;
-    case WF_ARG_TENSOR: put_value(g, s, a->val); return;
-    case WF_ARG_INT: wf_eprint(g->exprs, a->i, s); return;
-    case WF_ARG_FLOAT: put_float(s, a->f); return;
-    case WF_ARG_BOOL: wf_str_puts(s, a->b ? "True" : "False"); return;
-    case WF_ARG_STRING: put_string(s, a->s); return;
-    case WF_ARG_DTYPE: wf_str_puts(s, wf_dtype_name(a->dtype)); return;
+    case WF_ARG_NONE:
+        wf_str_puts(s, "None");
+        return;
+    case WF_ARG_TENSOR:
+        put_value(g, s, a->val);
+        return;
+    case WF_ARG_INT:
+        wf_eprint(g->exprs, a->i, s);
+        return;
+    case WF_ARG_FLOAT:
+        put_float(s, a->f);
+        return;
+    case WF_ARG_BOOL:
+        wf_str_puts(s, a->b ? "True" : "False");
+        return;
+    case WF_ARG_STRING:
+        put_string(s, a->s);
+        return;
+    case WF_ARG_DTYPE:
+        wf_str_puts(s, wf_dtype_name(a->dtype));
+        return;
     case WF_ARG_GRAPH:
         if (indent < 0) /* a message has no room for it */
             wf_str_puts(s, "graph {...}");
         else
             print_graph(a->graph, s, indent);
         return;
-    default: break;
+    default:
+        break;
     }
     wf_str_putc(s, '[');
     for (int i = 0; i < a->n; i++) {
@@ -82,17 +97,25 @@ static bool is_default(const WfArg *a, const WfParam *p)
     if (a->kind != d->kind)
         return false;
     switch (a->kind) {
-    case WF_ARG_NONE: return true;
-    case WF_ARG_INT: return a->i == d->i;
-    case WF_ARG_FLOAT: return a->f == d->f;
-    case WF_ARG_BOOL: return a->b == d->b;
-    case WF_ARG_STRING: return !strcmp(a->s, d->s);
-    case WF_ARG_INTS: return a->n == d->n && !memcmp(a->ints, d->ints, (size_t)a->n * sizeof *a->ints);
-    default: return false;
+    case WF_ARG_NONE:
+        return true;
+    case WF_ARG_INT:
+        return a->i == d->i;
+    case WF_ARG_FLOAT:
+        return a->f == d->f;
+    case WF_ARG_BOOL:
+        return a->b == d->b;
+    case WF_ARG_STRING:
+        return !strcmp(a->s, d->s);
+    case WF_ARG_INTS:
+        return a->n == d->n && !memcmp(a->ints, d->ints, (size_t)a->n * sizeof *a->ints);
+    default:
+        return false;
     }
 }
 
-/* What is known of the value's memory: at level aten whether the export says dense, later the order of dimensions. */
+/* What is known of the value's memory: at level aten whether the export says dense, later the order of
+ * dimensions. */
 static void put_memory(const WfGraph *g, WfStr *s, const WfValue *x)
 {
     if (g->level == WF_ATEN && x->dtype && !x->contiguous)
@@ -138,8 +161,14 @@ static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
         wf_str_puts(s, " no_grad");
 }
 
-void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out) { print_node(g, n, out, 0); }
-void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out) { print_node(g, n, out, -1); }
+void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out)
+{
+    print_node(g, n, out, 0);
+}
+void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out)
+{
+    print_node(g, n, out, -1);
+}
 
 static void pad(WfStr *s, int n)
 {

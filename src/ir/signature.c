@@ -1,10 +1,13 @@
-/* Signature: SHA-256 of the canonical form, in which values are numbered in topological order and nothing has a name.
- * For agreement between ranks, cache keys and diffs. */
+/* Signature: SHA-256 of the canonical form, in which values are numbered in topological order and nothing has
+ * a name. For agreement between ranks, cache keys and diffs. */
 #include "ir/ir_private.h"
 
 #include <string.h>
 
-static void add_int(WfSha *h, int64_t v) { wf_sha_add(h, &v, sizeof v); }
+static void add_int(WfSha *h, int64_t v)
+{
+    wf_sha_add(h, &v, sizeof v);
+}
 
 static void add_dim(const WfGraph *g, WfSha *h, WfDim d)
 {
@@ -22,8 +25,8 @@ static void add_value(const WfGraph *g, WfSha *h, WfVal v)
         add_dim(g, h, x->shape[i]);
 }
 
-/* Number of every value: inputs first, then results in order of their nodes. Ids will not do, since a pass may add
- * inputs after nodes. */
+/* Number of every value: inputs first, then results in order of their nodes. Ids will not do, since a pass
+ * may add inputs after nodes. */
 static int64_t *numbers(const WfGraph *g)
 {
     int64_t *number = WF_NEWN(g->arena, int64_t, (size_t)g->values.n), n = 0;
@@ -53,18 +56,43 @@ static void add_graph(const WfGraph *g, WfSha *h)
             add_int(h, a->kind);
             add_int(h, a->n);
             switch (a->kind) {
-            case WF_ARG_TENSOR: add_int(h, number[a->val]); break;
-            case WF_ARG_TENSORS: for (int k = 0; k < a->n; k++) add_int(h, number[a->vals[k]]); break;
-            case WF_ARG_INT: add_dim(g, h, a->i); break;
-            case WF_ARG_INTS: for (int k = 0; k < a->n; k++) add_dim(g, h, a->ints[k]); break;
-            case WF_ARG_FLOAT: wf_sha_add(h, &a->f, sizeof a->f); break;
-            case WF_ARG_FLOATS: wf_sha_add(h, a->floats, (size_t)a->n * sizeof *a->floats); break;
-            case WF_ARG_BOOL: add_int(h, a->b); break;
-            case WF_ARG_BOOLS: wf_sha_add(h, a->bools, (size_t)a->n * sizeof *a->bools); break;
-            case WF_ARG_STRING: wf_sha_add(h, a->s, strlen(a->s) + 1); break;
-            case WF_ARG_DTYPE: add_int(h, a->dtype); break;
-            case WF_ARG_GRAPH: add_graph(a->graph, h); break;
-            case WF_ARG_NONE: break;
+            case WF_ARG_TENSOR:
+                add_int(h, number[a->val]);
+                break;
+            case WF_ARG_TENSORS:
+                for (int k = 0; k < a->n; k++)
+                    add_int(h, number[a->vals[k]]);
+                break;
+            case WF_ARG_INT:
+                add_dim(g, h, a->i);
+                break;
+            case WF_ARG_INTS:
+                for (int k = 0; k < a->n; k++)
+                    add_dim(g, h, a->ints[k]);
+                break;
+            case WF_ARG_FLOAT:
+                wf_sha_add(h, &a->f, sizeof a->f);
+                break;
+            case WF_ARG_FLOATS:
+                wf_sha_add(h, a->floats, (size_t)a->n * sizeof *a->floats);
+                break;
+            case WF_ARG_BOOL:
+                add_int(h, a->b);
+                break;
+            case WF_ARG_BOOLS:
+                wf_sha_add(h, a->bools, (size_t)a->n * sizeof *a->bools);
+                break;
+            case WF_ARG_STRING:
+                wf_sha_add(h, a->s, strlen(a->s) + 1);
+                break;
+            case WF_ARG_DTYPE:
+                add_int(h, a->dtype);
+                break;
+            case WF_ARG_GRAPH:
+                add_graph(a->graph, h);
+                break;
+            case WF_ARG_NONE:
+                break;
             }
         }
         for (int r = 0; r < n->n_out; r++)

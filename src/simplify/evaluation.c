@@ -1,5 +1,5 @@
-/* The evaluation form. Flags of training are switched off by their names in the schemas (an op's row may say more); the
- * loss that the first output comes from says which of its operands holds the predictions. */
+/* The evaluation form. Flags of training are switched off by their names in the schemas (an op's row may say
+ * more); the loss that the first output comes from says which of its operands holds the predictions. */
 #include "simplify/simplify.h"
 
 #include <string.h>
@@ -30,8 +30,8 @@ static WfVal named_output(const WfGraph *g, const char *name)
     return 0;
 }
 
-/* PyTorch's schemas have one name for it: the flag is `train` or `training`, attention's probability `dropout_p`. A
- * norm without running statistics has only those of the batch, in either form. */
+/* PyTorch's schemas have one name for it: the flag is `train` or `training`, attention's probability
+ * `dropout_p`. A norm without running statistics has only those of the batch, in either form. */
 static void to_evaluation(WfGraph *to, const WfNode *n, WfArg *args)
 {
     const WfSchema *c = n->schema;
@@ -43,7 +43,8 @@ static void to_evaluation(WfGraph *to, const WfNode *n, WfArg *args)
     }
     for (int p = 0; p < c->n_params; p++) {
         const char *name = c->params[p].name;
-        if (args[p].kind == WF_ARG_BOOL && (!strcmp(name, "train") || !strcmp(name, "training")) && !batch_only)
+        if (args[p].kind == WF_ARG_BOOL && (!strcmp(name, "train") || !strcmp(name, "training")) &&
+            !batch_only)
             args[p].b = false;
         else if (args[p].kind == WF_ARG_FLOAT && !strcmp(name, "dropout_p"))
             args[p].f = 0;
@@ -103,7 +104,8 @@ WfGraph *wf_simplify_evaluation(WfPassEnv *env, WfGraph *g)
     if (o && o->predictions >= 0) {
         predictions = named_output(to, wf_arena_printf(g->arena, "%lld", (long long)o->predictions));
         if (!predictions)
-            wf_fail(g->ctx, WEFT_ERR_USAGE, "--predictions %lld: the model has no such output", (long long)o->predictions);
+            wf_fail(g->ctx, WEFT_ERR_USAGE, "--predictions %lld: the model has no such output",
+                    (long long)o->predictions);
     } else if (!o || o->loss == WF_LOSS_NONE) {
         const WfNode *loss = loss_above(to, named_output(to, "0"), 0);
         predictions = loss ? wf_tensor(loss, loss->op->predictions - 1) : named_output(to, "0");

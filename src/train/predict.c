@@ -1,5 +1,6 @@
-/* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The last batch
- * is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads (labels) need no data. */
+/* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The
+ * last batch is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads
+ * (labels) need no data. */
 #include "train/train.h"
 
 #include <string.h>
@@ -7,14 +8,14 @@
 typedef struct {
     WfTraining *t;
     const WfExeProgram *p;
-    int output;                  /* which output holds the predictions */
+    int output; /* which output holds the predictions */
     WfDataset *data;
-    WfDataInput *inputs;         /* the needed user inputs */
+    WfDataInput *inputs; /* the needed user inputs */
     int n_inputs;
     int64_t batch;
     int64_t *index;
-    void **buffer;               /* by input of the executable: one batch; zeros where not needed */
-    WfTensor all;                /* the result */
+    void **buffer; /* by input of the executable: one batch; zeros where not needed */
+    WfTensor all;  /* the result */
 } Predict;
 
 /* The output called "predictions"; a model without a loss: its first output. */
@@ -57,7 +58,8 @@ static size_t zero_bytes(const Predict *r, const WfExeInput *in, int64_t *shape)
     for (int d = 0; d < in->rank; d++) {
         if (!wf_elit(r->t->exe->exprs, in->shape[d], &shape[d])) {
             if (d)
-                wf_fail(r->t->ctx, WEFT_ERR_DATA, "data: input %s has no data, and its size is not known without", in->name);
+                wf_fail(r->t->ctx, WEFT_ERR_DATA,
+                        "data: input %s has no data, and its size is not known without", in->name);
             shape[d] = r->batch;
         }
         bytes = wf_mul_size(bytes, (size_t)shape[d]);
@@ -78,7 +80,8 @@ static void allocate(Predict *r)
             continue;
         if (x->inputs[i].predicts) {
             const WfColumn *c = &r->data->columns[col++];
-            bytes = wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
+            bytes =
+                wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
         } else {
             bytes = zero_bytes(r, &x->inputs[i], shape);
         }
@@ -111,7 +114,8 @@ static void keep(Predict *r, int64_t first, int64_t valid)
     WfTensor t;
     wf_session_output(r->t->session, WF_PROG_EVAL, r->output, &t);
     if (!t.rank || t.shape[0] % r->batch)
-        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the predictions have no row for each sample: their first dimension is %lld",
+        wf_fail(r->t->ctx, WEFT_ERR_USAGE,
+                "the predictions have no row for each sample: their first dimension is %lld",
                 (long long)(t.rank ? t.shape[0] : 0));
     int64_t each = t.shape[0] / r->batch;
     size_t bytes = (size_t)each * wf_dtype_size(t.dtype);

@@ -1,5 +1,6 @@
-/* Compiled steps: the whole file, and its exe.json alone (a checksum keeps most damage to the file from getting far).
- * What loads must have sizes that can be evaluated, buffers in range and names where they are needed. */
+/* Compiled steps: the whole file, and its exe.json alone (a checksum keeps most damage to the file from
+ * getting far). What loads must have sizes that can be evaluated, buffers in range and names where they are
+ * needed. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -74,20 +75,46 @@ static WfExe *example(WfCtx *ctx, WfArena *a)
     WfDim s = wf_sym(x->exprs, "s0", 1, 64), bytes = wf_emul(x->exprs, s, 16);
     symbols[0] = (WfExeSymbol){"s0", 1, 64, 0, 0};
     inputs[0] = (WfExeInput){.role = WF_XIN_USER, .name = "x", .dtype = WF_F32, .rank = 2, .shape = {s, 4}};
-    inputs[1] = (WfExeInput){.role = WF_XIN_PARAM, .name = "w", .dtype = WF_F32, .rank = 1, .shape = {4},
-                             .trainable = true, .aliases = also, .n_aliases = 1};
-    inputs[2] = (WfExeInput){.role = WF_XIN_STATE, .name = "w.m", .dtype = WF_F32, .rank = 1, .shape = {4}, .of = "w",
+    inputs[1] = (WfExeInput){.role = WF_XIN_PARAM,
+                             .name = "w",
+                             .dtype = WF_F32,
+                             .rank = 1,
+                             .shape = {4},
+                             .trainable = true,
+                             .aliases = also,
+                             .n_aliases = 1};
+    inputs[2] = (WfExeInput){.role = WF_XIN_STATE,
+                             .name = "w.m",
+                             .dtype = WF_F32,
+                             .rank = 1,
+                             .shape = {4},
+                             .of = "w",
                              .fill = 0.5};
     for (int i = 0; i < 4; i++)
-        bufs[i] = (WfExeBuf){.place = i % 2 ? WF_PLACE_SLAB : WF_PLACE_INPUT, .dtype = WF_F32, .rank = 2, .shape = {s, 4},
-                             .stride = {4, 1}, .bytes = bytes, .input = i % 2 ? -1 : i / 2, .last = 2, .same_as = -1,
+        bufs[i] = (WfExeBuf){.place = i % 2 ? WF_PLACE_SLAB : WF_PLACE_INPUT,
+                             .dtype = WF_F32,
+                             .rank = 2,
+                             .shape = {s, 4},
+                             .stride = {4, 1},
+                             .bytes = bytes,
+                             .input = i % 2 ? -1 : i / 2,
+                             .last = 2,
+                             .same_as = -1,
                              .name = "y"};
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 3; k++)
             operands[i][k] = (WfExeOperand){.buf = k, .rank = 2, .shape = {s, 4}, .stride = {4, 1}};
-        calls[i] = (WfExeCall){.kind = (WfCallKind)i, .symbol = i < 2 ? "gemm" : NULL, .n = i < 2 ? 3 : 2,
-                               .operand = operands[i], .tiles = s, .elements = bytes, .workspace = -1, .name = "%y",
-                               .where = "net.py:3", .checks = checks, .n_checks = 1};
+        calls[i] = (WfExeCall){.kind = (WfCallKind)i,
+                               .symbol = i < 2 ? "gemm" : NULL,
+                               .n = i < 2 ? 3 : 2,
+                               .operand = operands[i],
+                               .tiles = s,
+                               .elements = bytes,
+                               .workspace = -1,
+                               .name = "%y",
+                               .where = "net.py:3",
+                               .checks = checks,
+                               .n_checks = 1};
     }
     outputs[0] = (WfExeOutput){WF_XOUT_LOSS, "loss", 1, 0};
     outputs[1] = (WfExeOutput){WF_XOUT_UPDATE, "w", 3, 1};

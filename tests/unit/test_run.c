@@ -1,10 +1,11 @@
-/* Sessions: a step allocates nothing, a failed step changes nothing, the planned peak is known, results do not depend
- * on the number of threads, and evaluation leaves the state alone. Through the public interface, on recorded models. */
+/* Sessions: a step allocates nothing, a failed step changes nothing, the planned peak is known, results do
+ * not depend on the number of threads, and evaluation leaves the state alone. Through the public interface,
+ * on recorded models. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -140,10 +141,13 @@ static void wrong_feeds_are_refused(void **state)
     start(&r, "1");
     assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
     assert_non_null(strstr(weft_message(r.ctx), "was not fed"));
-    assert_int_equal(weft_feed(r.session, "z", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, r.x}), WEFT_ERR_DATA);
-    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_I64, 2, {ROWS, COLUMNS}, r.x}), WEFT_ERR_DATA);
+    assert_int_equal(weft_feed(r.session, "z", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, r.x}),
+                     WEFT_ERR_DATA);
+    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_I64, 2, {ROWS, COLUMNS}, r.x}),
+                     WEFT_ERR_DATA);
     assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 1, {ROWS}, r.x}), WEFT_ERR_DATA);
-    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, NULL}), WEFT_ERR_USAGE);
+    assert_int_equal(weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS}, NULL}),
+                     WEFT_ERR_USAGE);
     feed(&r);
     ok(&r, weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {ROWS, COLUMNS + 1}, wide}));
     assert_int_equal(weft_step(r.session, &loss), WEFT_ERR_DATA);
@@ -220,9 +224,9 @@ static void weights_travel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_allocate_nothing), cmocka_unit_test(failed_steps_change_nothing),
+        cmocka_unit_test(steps_allocate_nothing),  cmocka_unit_test(failed_steps_change_nothing),
         cmocka_unit_test(wrong_feeds_are_refused), cmocka_unit_test(evaluation_changes_nothing),
-        cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(weights_travel),
+        cmocka_unit_test(threads_do_not_matter),   cmocka_unit_test(weights_travel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
-/* The text form of graphs: for every recorded case and every pass of the pipeline, in training and in evaluation form,
- * print, parse and print again give the same bytes; and what the parser says of wrong text. */
+/* The text form of graphs: for every recorded case and every pass of the pipeline, in training and in
+ * evaluation form, print, parse and print again give the same bytes; and what the parser says of wrong text.
+ */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <stdio.h>
@@ -51,8 +52,8 @@ static void show_difference(const char *a, const char *b)
     size_t i = 0, line = 0;
     for (; a[i] && a[i] == b[i]; i++)
         line = a[i] == '\n' ? i + 1 : line;
-    print_message("  first:  %.*s\n  second: %.*s\n", (int)strcspn(a + line, "\n"), a + line, (int)strcspn(b + line, "\n"),
-                  b + line);
+    print_message("  first:  %.*s\n  second: %.*s\n", (int)strcspn(a + line, "\n"), a + line,
+                  (int)strcspn(b + line, "\n"), b + line);
 }
 
 static int bad_rounds(const char *path, const char *optimizer)
@@ -71,8 +72,10 @@ static int bad_rounds(const char *path, const char *optimizer)
                 print_message("%s after '%s' (%s): %s\n  %s\n", path, after, eval ? "evaluation" : "training",
                               ctx->diag.message, ctx->diag.place ? ctx->diag.place : "");
                 bad++;
-            } else if (s == WEFT_OK && (strcmp(r.first, r.second) || strcmp(r.signature[0], r.signature[1]))) {
-                print_message("%s after '%s' (%s): another %s\n", path, after, eval ? "evaluation" : "training",
+            } else if (s == WEFT_OK &&
+                       (strcmp(r.first, r.second) || strcmp(r.signature[0], r.signature[1]))) {
+                print_message("%s after '%s' (%s): another %s\n", path, after,
+                              eval ? "evaluation" : "training",
                               strcmp(r.first, r.second) ? "text" : "signature");
                 show_difference(r.first, r.second);
                 bad++;
@@ -152,14 +155,16 @@ static void text_is_kept(void **state)
            "  %y : f32[8*s0+1, 3] = aten.linear(%b, %w, %b_2) no_grad  # net.py:31\n"
            "  %c : f32[8*s0+1, 3] = aten.clamp(%y, max=inf)  # a b:c.py:7\n"
            "  output user \"0\" %c\n"
-           "}\n", NULL, NULL);
+           "}\n",
+           NULL, NULL);
     expect("graph joint {\n"
            "  input %p : f32[2, 3] @(1,0) = param \"p\"\n"
            "  input %s : f32[2, 3] = state \"p.m\" of \"p\" fill 0.5\n"
            "  %t : f32[2, 3] = prim.add(%p, %s)\n"
            "  output update \"p.m\" %t\n"
            "  output grad \"p\" None\n"
-           "}\n", NULL, NULL);
+           "}\n",
+           NULL, NULL);
 }
 
 static void mistakes_are_named(void **state)
@@ -173,7 +178,8 @@ static void mistakes_are_named(void **state)
     expect("graph op {\n  input %a : f32[2] @(1) = user \"a\"\n}", "t:2:24", "no permutation");
     expect("graph op {", "t:1:11", "'}' is expected");
     expect("graph op {} x", "t:1:13", "something follows");
-    expect("graph op {\n  input %a : f32[] = user \"a\"\n  input %a : f32[] = user \"b\"\n}", "t:3:30", "defined twice");
+    expect("graph op {\n  input %a : f32[] = user \"a\"\n  input %a : f32[] = user \"b\"\n}", "t:3:30",
+           "defined twice");
 }
 
 int main(void)
