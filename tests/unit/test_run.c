@@ -1,11 +1,12 @@
 /* Sessions: a step allocates nothing, a failed step changes nothing, the planned peak is known, results do
  * not depend on the number of threads, and evaluation leaves the state alone. Through the public interface,
  * on recorded models. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <malloc.h>
 #include <stdlib.h>

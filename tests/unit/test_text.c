@@ -1,11 +1,12 @@
 /* The text form of graphs: for every recorded case and every pass of the pipeline, in training and in
  * evaluation form, print, parse and print again give the same bytes; and what the parser says of wrong text.
  */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <dirent.h>
 #include <stdio.h>
