@@ -199,7 +199,7 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     dnnl_engine_t engine;
     dnnl_primitive_desc_t pd[2];
     read_shape(d, &s);
-    if (wf_convolve_takes(&s)) {
+    if (wf_convolve_takes(d, &s)) {
         wf_convolve_sizes(d, &s, workspace, scratch);
         return;
     }
@@ -265,7 +265,7 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     read_shape(d, &s);
     if (!check_operands(d, &s, why, size))
         return false;
-    if (wf_convolve_takes(&s))
+    if (wf_convolve_takes(d, &s))
         return true;
     if (!choose_isa(d))
         return wf_refuse(why, size, "oneDNN already runs at another ISA level in this process");
@@ -453,7 +453,7 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
 {
     Shape s;
     read_shape(d, &s);
-    if (wf_convolve_takes(&s)) {
+    if (wf_convolve_takes(d, &s)) {
         wf_convolve_create(arena, d, &s, lib);
         return;
     }

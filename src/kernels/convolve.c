@@ -205,8 +205,14 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
  *   256 > 256 4                5.3 / 3.1   3.6 / 3.0   6.4 / 3.6
  *   128 > 256 8, 1 x 1 / 2     .31 / .23   .27 / .26   .31 / .27
  *   256 > 512 4, / 2           8.6 / 2.3   6.4 / 2.3   11.7 / 2.8
- *   512 > 512 2                15.6 / 4.3  10.5 / 4.5  25.6 / 4.6 */
-bool wf_convolve_takes(const WfConvShape *s)
+ *   512 > 512 2                15.6 / 4.3  10.5 / 4.5  25.6 / 4.6
+ *
+ * AVX2:
+ *   64 > 128  16, / 2          5.0 / 5.0   4.4 / 4.0   5.0 / 4.8
+ *   128 > 128 8                9.4 / 9.8   8.5 / 9.9
+ *   256 > 256 4                12.0 / 9.1              11.5 / 7.1
+ *   512 > 512 2                18.2 / 8.5  18.9 / 9.5  34.3 / 6.4 */
+bool wf_convolve_takes(const WfLibDesc *d, const WfConvShape *s)
 {
     if (s->groups != 1 || s->spatial > 2 || s->n < 8 || s->o < 16)
         return false;
@@ -220,6 +226,8 @@ bool wf_convolve_takes(const WfConvShape *s)
         return false;
     if (s->what == WF_CONV_WEIGHT)
         return positions <= 16 || (positions <= 64 && strides > 1 && c * taps >= 512);
+    if (wf_vec(d)->level < 4 && positions > 16 && strides == 1)
+        return false;
     return positions <= 16 || (positions <= 64 && (taps > 1 || s->what == WF_CONV_FWD));
 }
 

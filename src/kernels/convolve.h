@@ -16,7 +16,7 @@ typedef struct {
     int64_t per, tiles; /* oneDNN: samples of a tile or range, and how many */
 } WfConvShape;
 
-bool wf_convolve_takes(const WfConvShape *s);
+bool wf_convolve_takes(const WfLibDesc *d, const WfConvShape *s);
 void wf_convolve_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace, size_t *scratch);
 void wf_convolve_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
 /* The weight gradient, for the three above. */
