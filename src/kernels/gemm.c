@@ -34,10 +34,11 @@ int64_t wf_product_scratch(int64_t n, int64_t k)
     return WF_BLOCK_SCRATCH + wf_up(n, WF_NR) * kc * together(n, k);
 }
 
-/* B need not be packed when its rows are whole vectors, and near each other or read by few panels of A. */
+/* B need not be packed when its rows are whole vectors, and near each other or read by few panels of A. A stride of 0
+ * (one row, repeated) is how the block marks packed columns: such a B is packed. */
 static bool in_place(int64_t m, int64_t n, int64_t bk, int64_t bn)
 {
-    return bn == 1 && n % 16 == 0 && bk % 16 == 0 && (bk <= 128 || m <= 28);
+    return bn == 1 && n % 16 == 0 && bk > 0 && bk % 16 == 0 && (bk <= 128 || m <= 28);
 }
 
 void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,

@@ -22,4 +22,6 @@
 "aten.logcumsumexp.default",
 "aten.index.Tensor", /* by a mask: the size of the result depends on data */
 "aten.index_put.default",
+"aten.index_put_.default",
 "aten.one_hot.default", /* without the number of classes, likewise */
+"aten.scatter_reduce.two", /* gradient of 'prod' */

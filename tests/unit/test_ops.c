@@ -298,6 +298,12 @@ static double loose(const char *op)
                : 1e-6; /* sums that cancel, f32 positions */
 }
 
+/* of gradients: logcumsumexp's samples lie near 10^4, where float32 keeps three digits of exp(x - y) */
+static double gradient_rtol(const char *op)
+{
+    return !strcmp(op, "aten.logcumsumexp.default") ? 1e-2 : 1e-4;
+}
+
 static void check(Case *c, const WfOracle *o, const WfVal *map, const WfVal *out, int n_out,
                   const WfVal *grad, bool with_grad)
 {
@@ -330,7 +336,7 @@ static void check(Case *c, const WfOracle *o, const WfVal *map, const WfVal *out
         WfVal d = grad[i++];
         const char *what = wf_arena_printf(c->arena, "the gradient of %s", key);
         if (d) {
-            compare(c, o, map[d], json_string_value(want), what, 1e-4, 1e-5);
+            compare(c, o, map[d], json_string_value(want), what, gradient_rtol(c->op_name), 1e-5);
             continue;
         }
         const WfTensor *t = wf_tensors_find(c->file, json_string_value(want));
@@ -470,7 +476,7 @@ static char *run_sample(Case *c, char **skipped)
 /* ---- one op ---- */
 
 typedef struct {
-    int pass, fail, skip;
+    int pass, fail, skip, untried;
     char *reason;
 } Tally;
 
@@ -497,8 +503,12 @@ static Tally run_op(WfCtx *ctx, const char *folder, const char *name, bool verbo
         wf_safetensors_open(ctx, a, wf_arena_printf(a, FOLDER "%s/%s.safetensors", folder, name));
     json_array_foreach(json_object_get(j, "samples"), i, sample)
     {
-        if (is_complex(name, sample) || t.pass + t.fail >= SAMPLES)
+        if (is_complex(name, sample))
             continue;
+        if (t.pass + t.fail >= SAMPLES) {
+            t.untried++;
+            continue;
+        }
         Case c = {.ctx = ctx, .arena = wf_arena_new(ctx), .file = file, .sample = sample, .op_name = name};
         char *skipped, *wrong = run_sample(&c, &skipped);
         *(wrong ? &t.fail : skipped ? &t.skip : &t.pass) += 1;
@@ -558,7 +568,7 @@ static void samples_agree(const char *folder)
         missing += !t.fail && t.skip;
         ok += !t.fail && !t.skip;
         unlisted += !t.fail && t.skip && !listed;
-        if (listed && !t.skip && !t.fail && !strcmp(folder, "opinfo")) {
+        if (listed && !t.skip && !t.fail && !t.untried && !strcmp(folder, "opinfo")) {
             printf("%s is supported now: take it off the list\n", name);
             stale++;
         }
