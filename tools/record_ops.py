@@ -65,6 +65,10 @@ def I(high, *s):
     return lambda: i(high, *s)
 
 
+def B(*s):
+    return lambda: b(*s)
+
+
 def PAD(label):  # labels with an ignored one
     def made():
         y = label()
@@ -205,6 +209,22 @@ CALLS = [
     ("rnn_tanh_cell.default", [call(F(2, 3), F(2, 4), F(4, 3), F(4, 4), F(4), F(4)), call(F(2, 3), F(2, 4), F(4, 3), F(4, 4))]),
     ("rnn_relu_cell.default", [call(F(2, 3), F(2, 4), F(4, 3), F(4, 4), F(4), F(4))]),
     ("gru_cell.default", [call(F(2, 3), F(2, 4), F(12, 3), F(12, 4))]),
+    ("histc.default", [
+        call(lambda: f(40), 7, -1, 1.5), call(lambda: f(3, 9), 5), call(lambda: i(6, 30).float(), 6, 0, 5),
+        call(lambda: torch.zeros(4), 3)]),
+    ("cumsum.default", [call(I(9, 3, 4), 1, dtype=torch.int32), call(lambda: f(5, dtype=BF), 0), call(I(9, 6), -1, dtype=torch.float64)]),
+    ("fake_quantize_per_tensor_affine.tensor_qparams", [
+        call(lambda: f(4, 5) * 9, lambda: t(0.07), lambda: t(3, dtype=torch.int32), -128, 127)]),
+    ("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", [
+        call(lambda: f(4, 5) * 9, lambda: t(0.07), lambda: t(3, dtype=torch.int32), lambda: t(e), 0, 255)
+        for e in (1, 0)]),
+    ("cummax.default", [call(lambda: i(3, 2, 9).float(), 1), call(lambda: t(1.0, float("nan"), 3.0, 2.0), 0)]),
+    ("cummin.default", [call(I(3, 2, 9), -1)]),
+    ("diff.default", [call(F(3, 5), 2, 1, F(3, 1), F(3, 2)), call(B(4, 3), 1, 0), call(F(1), 2)]),
+    ("linalg_solve_triangular.default", [
+        call(lambda: f(2, 4, 4) + 3 * torch.eye(4), F(4, 3), upper=u, left=True, unitriangular=n)
+        for u in (False, True) for n in (False, True)] + [
+        call(lambda: f(4, 4) + 3 * torch.eye(4), F(2, 3, 4), upper=u, left=False) for u in (False, True)]),
     ("feature_dropout.default", [call(F(2, 3, 4), 0.5, False)]),
     ("native_dropout.default", [call(F(2, 3), 0.0, True)]),
 ]
@@ -250,7 +270,7 @@ class Recorder:
 
         def constant(n):  # what PyTorch gives no gradient
             arg = schema.arguments[n]
-            return arg.alias_info or "running" in arg.name or (
+            return arg.alias_info or "running" in arg.name or arg.name in ("scale", "fake_quant_enabled") or (
                 arg.name in ("weight", "pos_weight") and ("loss" in schema.name or "entropy" in schema.name))
 
         plain = [v.detach() if isinstance(v, torch.Tensor) and constant(n) else v for n, v in enumerate(ran)]

@@ -119,6 +119,33 @@ static int embedding_bag(DECOMPOSE)
     return 4;
 }
 
+/* Rows named by `indices` whose norm exceeds max_norm are scaled to it; the others stay. */
+static int embedding_renorm(DECOMPOSE)
+{
+    WfVal w = T(0), index = T(1), norm, a = wf_unary(g, "prim.abs", w);
+    WfDtype t = wf_dtype_of(g, w);
+    double most = wf_float(g, n, 2), p = wf_float(g, n, 3);
+    WfDim rows = wf_size_of(g, w, 0), count = wf_numel(g, index);
+    if (wf_rank_of(g, w) != 2)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "weight %s is no matrix", wf_shape_text(g, w));
+    if (isinf(p))
+        norm = wf_reduce(g, "prim.amax", a, 2, true);
+    else if (p == 2)
+        norm = wf_unary(g, "prim.sqrt", wf_sum(g, wf_mul(g, w, w), 2, true));
+    else
+        norm = wf_binary(g, "prim.pow", wf_sum(g, wf_binary(g, "prim.pow", a, wf_like(g, a, p)), 2, true),
+                         wf_like(g, a, 1 / p));
+    WfVal zeros = wf_full(g, t, 3, (WfDim[]){1, rows, 1}, 0), ones = wf_full(g, t, 3, (WfDim[]){1, count, 1}, 1);
+    WfVal named = wf_emit(g, "prim.scatter_rows", "vvvs", zeros,
+                          wf_reshape(g, wf_cast(g, index, WF_I64), 1, &count), ones, "set");
+    named = wf_reshape(g, named, 2, (WfDim[]){rows, 1});
+    WfVal over = wf_binary(g, "prim.and", wf_binary(g, "prim.gt", norm, wf_like(g, norm, most)),
+                           wf_binary(g, "prim.gt", named, wf_like(g, named, 0)));
+    WfVal scale = wf_div(g, wf_like(g, norm, most), wf_adds(g, norm, 1e-7));
+    out[0] = wf_mul(g, w, wf_where(g, over, scale, wf_like(g, scale, 1)));
+    return 1;
+}
+
 static int one_hot(DECOMPOSE)
 {
     int64_t classes = wf_lit(g, n, 1);
@@ -156,6 +183,7 @@ static const WfOp ops[] = {
          embedding_bag),
     NAME("_embedding_bag(" BAG ", int padding_idx=-1" FOUR, embedding_bag),
     NAME("_embedding_bag_forward_only(" BAG ", int padding_idx=-1" FOUR, embedding_bag),
+    NAME("embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor", embedding_renorm),
     NAME("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot),
     {0}};
 

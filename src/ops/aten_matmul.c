@@ -247,6 +247,25 @@ static int pdist(DECOMPOSE)
     return give(out, distance(g, wf_cat(g, part, (int)rows - 1, 0), wf_float(g, n, 1)));
 }
 
+/* x[S, in] whose rows lie group by group, group e up to row ends[e]; each times its group's w[e]: one product of rows
+ * that hold x in their group's columns, and zeros, by the matrices below each other. Rows behind the last group give
+ * zeros. (E times the needed operations.) */
+static int grouped_mm(DECOMPOSE)
+{
+    WfVal x = T(0), w = T(1), ends = T(2);
+    if (wf_rank_of(g, x) != 2 || wf_rank_of(g, w) != 3 || !ends || wf_rank_of(g, ends) != 1)
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "only rows in groups, a matrix for each, are supported");
+    WfDim rows = wf_size_of(g, x, 0), groups = wf_size_of(g, w, 0), in = wf_size_of(g, x, 1);
+    WfDim wide = wf_emul(g->exprs, groups, in), columns = wf_size_of(g, w, 2);
+    ends = wf_cast(g, ends, WF_I64);
+    WfVal begins = wf_pad_dim(g, wf_slice(g, ends, 0, 0, wf_esub(g->exprs, groups, 1), 1), 0, 1, 0, 0);
+    WfVal place = wf_iota(g, WF_I64, 2, (WfDim[]){rows, 1}, 0);
+    WfVal member = wf_binary(g, "prim.and", wf_binary(g, "prim.ge", place, begins), wf_binary(g, "prim.lt", place, ends));
+    WfVal spread = wf_where(g, wf_unsqueeze(g, member, 2), wf_unsqueeze(g, x, 1), wf_like(g, x, 0));
+    return give(out, wf_matmul(g, wf_reshape(g, spread, 2, (WfDim[]){rows, wide}),
+                               wf_reshape(g, w, 2, (WfDim[]){wide, columns})));
+}
+
 #define NAME(text, fn)                                                  \
     {                                                                   \
         .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
@@ -261,6 +280,12 @@ static const WfOp ops[] = {
     NAME("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear),
     NAME("matmul(Tensor self, Tensor other) -> Tensor", matmul),
     NAME("mm(Tensor self, Tensor mat2) -> Tensor", mm),
+    {.schema = "transformers.grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+     .family = WF_COMPOSITE,
+     .decompose = grouped_mm},
+    NAME("_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> "
+         "Tensor",
+         grouped_mm),
     NAME("bmm(Tensor self, Tensor mat2) -> Tensor", bmm),
     NAME("mv(Tensor self, Tensor vec) -> Tensor", mv),
     NAME("dot(Tensor self, Tensor tensor) -> Tensor", dot),

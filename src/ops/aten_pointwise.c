@@ -271,6 +271,37 @@ DECOMPOSE(logaddexp_op) /* max + log1p(exp(-|x - y|)); equal infinities give the
     DONE(wf_add(g, s, wf_unary(g, "prim.log", e)));
 }
 
+static WfVal polynomial(WfGraph *g, WfVal x, const double *c, int n)
+{
+    WfVal y = wf_like(g, x, c[0]);
+    for (int i = 1; i < n; i++)
+        y = wf_adds(g, wf_mul(g, y, x), c[i]);
+    return y;
+}
+/* M. Giles, Approximating the erfinv function (GPU Computing Gems 2, 2010), single precision; in double two Newton
+ * steps follow. Its derivative is sqrt(pi) / 2 exp(y^2): x - x is zero, but carries it. */
+DECOMPOSE(erfinv_op)
+{
+    static const double centre[] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+                                    -0.00125372503, -0.00417768164, 0.246640727, 1.50140941};
+    static const double tail[] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+                                  -0.0076224613, 0.00943887047, 1.00167406, 2.83297682};
+    WfDtype t = wf_promote_float(g, n, two, 1);
+    WfVal in = wf_operand(g, n, 0, t), x = wf_detach(g, in), one = wf_like(g, x, 1);
+    WfVal w = wf_neg(g, wf_unary(g, "prim.log", wf_mul(g, wf_sub(g, one, x), wf_add(g, one, x))));
+    WfVal near = polynomial(g, wf_adds(g, w, -2.5), centre, 9);
+    WfVal far = polynomial(g, wf_adds(g, wf_unary(g, "prim.sqrt", w), -3), tail, 9);
+    WfVal y = wf_mul(g, wf_where(g, wf_binary(g, "prim.lt", w, wf_like(g, w, 5)), near, far), x), slope = 0;
+    for (int i = t == WF_F64 ? 0 : 2; i < 3; i++) {
+        slope = wf_muls(g, wf_unary(g, "prim.exp", wf_mul(g, y, y)), 0.88622692545275801);
+        if (i < 2)
+            y = wf_sub(g, y, wf_mul(g, wf_sub(g, wf_unary(g, "prim.erf", y), x), slope));
+    }
+    WfVal ends = wf_binary(g, "prim.eq", wf_unary(g, "prim.abs", x), one);
+    y = wf_add(g, wf_detach(g, y), wf_mul(g, wf_sub(g, in, x), wf_detach(g, slope)));
+    DONE(wf_where(g, ends, wf_muls(g, x, INFINITY), y));
+}
+
 /* ---- three and more ---- */
 
 DECOMPOSE(where_op)
@@ -377,7 +408,7 @@ static const WfOp ops[] = {
     ROW("__rshift__.Scalar(Tensor self, Scalar other) -> Tensor", shr_op),
     ROW("bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor", shl_op),
     ROW("bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor", shr_op),
-    ROW("logaddexp(Tensor self, Tensor other) -> Tensor", logaddexp_op),
+    ROW("logaddexp(Tensor self, Tensor other) -> Tensor", logaddexp_op), ROW("erfinv(Tensor self) -> Tensor", erfinv_op),
     ROW("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", where_op),

@@ -146,7 +146,9 @@ static int running(WfGraph *g, const WfNode *n, WfVal *out, const char *prim)
 {
     WfVal x = self_as(g, n, true);
     int rank = wf_rank_of(g, x);
-    DONE(rank ? wf_emit(g, prim, "vd", x, wf_dim_index(g, n, wf_int(n, 1), rank)) : x);
+    WfDtype t = wf_dtype_of(g, x); /* the kernels know three types; narrower ones are computed in those */
+    WfVal v = wf_dtype_is_float(t) ? wf_wide(g, x) : wf_cast(g, x, WF_I64);
+    DONE(rank ? wf_cast(g, wf_emit(g, prim, "vd", v, wf_dim_index(g, n, wf_int(n, 1), rank)), t) : x);
 }
 DECOMPOSE(cumsum_op) { return running(g, n, out, "prim.cumsum"); }
 DECOMPOSE(cumprod_op) { return running(g, n, out, "prim.cumprod"); }

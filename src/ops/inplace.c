@@ -233,6 +233,24 @@ static const struct {
      "generator=None) -> Tensor(a!)",
      NULL},
     {"aten.geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)", NULL},
+    {"aten.embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)", NULL},
+    /* results written into a tensor that is given (spectral norm: normalize(..., out=u)) */
+    {"aten.add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)", "aten.add.Tensor"},
+    {"aten.sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)", "aten.sub.Tensor"},
+    {"aten.mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", "aten.mul.Tensor"},
+    {"aten.div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", "aten.div.Tensor"},
+    {"aten.mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", "aten.mm"},
+    {"aten.mv.out(Tensor self, Tensor vec, *, Tensor(a!) out) -> Tensor(a!)", "aten.mv"},
+    {"aten.bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", "aten.bmm"},
+    {"aten.matmul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", "aten.matmul"},
+    {"aten.cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", "aten.cat"},
+    {"aten.exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.exp"},
+    {"aten.neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.neg"},
+    {"aten.abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.abs"},
+    {"aten.sqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.sqrt"},
+    {"aten.sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.sigmoid"},
+    {"aten.tanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "aten.tanh"},
+    {"aten.clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)", "aten.clamp"},
 };
 
 /* aten.add_.Tensor -> aten.add.Tensor */
