@@ -22,21 +22,26 @@ static WfVal target(WfGraph *g, const char *name, WfDtype t, int rank, const WfD
     return wf_add_input(g, WF_IN_USER, name, t, rank, shape);
 }
 
-static WfVal class_weights(WfGraph *g, const WfOptions *o, WfVal x)
+/* The loss's weight, in the dtype of x: one per class, or (BCE) of a shape that broadcasts to x's. */
+static WfVal loss_weights(WfGraph *g, const WfOptions *o, WfVal x, bool by_class)
 {
     if (!o->loss_weights)
         return 0;
     WfTensors *t = wf_safetensors_open(g->ctx, g->arena, o->loss_weights);
-    WfDim shape[1];
-    if (t->n != 1 || t->at[0].rank != 1 || t->at[0].dtype != WF_F32)
-        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 tensor with a weight per class is expected", o->loss_weights);
-    shape[0] = t->at[0].shape[0];
-    WfVal v = wf_add_input(g, WF_IN_CONST, "loss.weight", WF_F32, 1, shape);
+    WfDim shape[WF_MAX_RANK];
+    const WfTensor *w = t->at;
+    if (t->n != 1 || w->dtype != WF_F32 || (by_class ? w->rank != 1 : w->rank > wf_rank_of(g, x)))
+        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 tensor with %s is expected", o->loss_weights,
+                by_class ? "a weight per class" : "weights that broadcast to the predictions");
+    for (int i = 0; i < w->rank; i++)
+        shape[i] = w->shape[i];
+    WfVal v = wf_add_input(g, WF_IN_CONST, "loss.weight", WF_F32, w->rank, shape);
     WfInput *in = &g->inputs.at[g->inputs.n - 1];
-    in->data = t->at[0].data;
-    in->strides[0] = 1;
-    (void)x;
-    return v;
+    in->data = w->data;
+    for (int64_t i = w->rank - 1, stride = 1; i >= 0; stride *= w->shape[i--])
+        in->strides[i] = stride;
+    v = wf_cast(g, v, wf_dtype_of(g, x));
+    return by_class ? v : wf_expand_like(g, v, x);
 }
 
 static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
@@ -53,7 +58,7 @@ static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
         for (int i = 0; i < v->rank; i++)
             if (i != (v->rank > 1 ? 1 : 0))
                 shape[r++] = v->shape[i];
-        WfVal y = target(g, name, WF_I64, r, shape), w = class_weights(g, o, x);
+        WfVal y = target(g, name, WF_I64, r, shape), w = loss_weights(g, o, x, true);
         if (o->loss == WF_LOSS_NLL)
             return wf_emit(g, "aten.nll_loss_nd", "vvvdd", x, y, w, reduction, (int)o->ignore_index);
         return wf_emit(g, "aten.cross_entropy_loss", "vvvddf", x, y, w, reduction, (int)o->ignore_index,
@@ -65,9 +70,11 @@ static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
     case WF_LOSS_L1: return wf_emit(g, "aten.l1_loss", "vvd", x, y, reduction);
     case WF_LOSS_SMOOTH_L1: return wf_emit(g, "aten.smooth_l1_loss", "vvdf", x, y, reduction, o->beta);
     case WF_LOSS_HUBER: return wf_emit(g, "aten.huber_loss", "vvdf", x, y, reduction, o->delta);
-    case WF_LOSS_BCE: return wf_emit(g, "aten.binary_cross_entropy", "vvnd", x, y, reduction);
+    case WF_LOSS_BCE:
+        return wf_emit(g, "aten.binary_cross_entropy", "vvvd", x, y, loss_weights(g, o, x, false), reduction);
     case WF_LOSS_BCE_WITH_LOGITS:
-        return wf_emit(g, "aten.binary_cross_entropy_with_logits", "vvnnd", x, y, reduction);
+        return wf_emit(g, "aten.binary_cross_entropy_with_logits", "vvvnd", x, y, loss_weights(g, o, x, false),
+                       reduction);
     default: break;
     }
     if (o->reduction == WF_REDUCE_BATCHMEAN) {
