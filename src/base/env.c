@@ -16,6 +16,7 @@ const WfEnvVar wf_env_table[] = {
     { "WEFT_DUMP_DIR", "folder for the graph after every pass", "no dumps" },
     { "XDG_CACHE_HOME", "the user's cache folder", "$HOME/.cache" },
     { "HOME", "the user's folder, for the cache", "no cache" },
+    { "TMPDIR", "folder for the compiler's scratch files", "/tmp" },
     { "PATH", "where the compiler is looked for", "/usr/bin:/bin" },
     { "NO_COLOR", "when set and not empty: the progress line is not rewritten", "rewritten on terminals" },
     { NULL, NULL, NULL },

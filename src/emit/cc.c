@@ -135,25 +135,52 @@ static void link_all(Cc *c, char *const *objs, int n, const char *out)
     finish(c, start(c, argv, log), log);
 }
 
-static void copy_file(Cc *c, const char *from, const char *to)
+/* A cached object ends with the SHA-256 of what is before it, in hexadecimal (linkers read past it): a damaged one is
+ * compiled again. */
+static void hash_of(Cc *c, const uint8_t *at, size_t size, char hex[65])
+{
+    WfSha *h = wf_sha_new(c->ctx, c->a);
+    wf_sha_add(h, at, size);
+    wf_sha_hex(h, hex);
+}
+
+static void keep_object(Cc *c, const char *from, const char *to)
 {
     WfFile *f = wf_file_map(c->ctx, c->a, from);
-    wf_write_file(c->ctx, to, f->at, f->size);
+    WfStr s = {.arena = c->a};
+    char hex[65];
+    hash_of(c, f->at, f->size, hex);
+    wf_str_putn(&s, (const char *)f->at, f->size);
+    wf_str_puts(&s, hex);
+    wf_write_file(c->ctx, to, s.at, s.n);
+}
+
+static bool usable(Cc *c, const char *cached)
+{
+    if (!wf_file_exists(cached))
+        return false;
+    WfFile *f = wf_file_map(c->ctx, c->a, cached);
+    char hex[65];
+    if (f->size < 64)
+        return false;
+    hash_of(c, f->at, f->size - 64, hex);
+    return !memcmp(hex, f->at + f->size - 64, 64);
 }
 
 void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, int isa, const char *cache_dir,
                         const uint8_t **object, size_t *size, int *n_compiled)
 {
     Cc *c = WF_NEW(a, Cc);
-    char tmp[] = "/tmp/weft-cc-XXXXXX";
+    const char *scratch = wf_env("TMPDIR");
+    char *tmp = wf_arena_printf(a, "%s/weft-cc-XXXXXX", scratch && *scratch ? scratch : "/tmp");
     c->ctx = ctx;
     c->a = a;
     c->cc = wf_env("WEFT_CC") ? wf_env("WEFT_CC") : "gcc";
     c->march = isa >= 4 ? "-march=x86-64-v4" : "-march=x86-64-v3";
     c->cache_dir = cache_dir;
     if (!mkdtemp(tmp))
-        wf_fail(ctx, WEFT_ERR_IO, "no scratch folder can be made in /tmp: %s", strerror(errno));
-    c->dir = wf_arena_strdup(a, tmp);
+        wf_fail(ctx, WEFT_ERR_IO, "no scratch folder '%s' can be made: %s", tmp, strerror(errno));
+    c->dir = tmp;
     WfDefer *cleanup = wf_env("WEFT_KEEP_C") ? NULL : wf_defer(ctx, remove_dir, c);
     c->version = version_of(c);
     char **objs = WF_NEWN(a, char *, (size_t)n + 1);
@@ -167,7 +194,7 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
             if (cache_dir) {
                 cached = wf_arena_printf(a, "%s/k/%.2s/%s.o", cache_dir, hex, hex + 2);
                 objs[i] = cached;
-                if (wf_file_exists(cached))
+                if (usable(c, cached))
                     continue;
                 wf_mkdirs(ctx, wf_arena_printf(a, "%s/k/%.2s", cache_dir, hex));
             }
@@ -179,7 +206,7 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
                     break;
                 finish(c, run[0].pid, run[0].log);
                 if (run[0].cached)
-                    copy_file(c, objs[run[0].k], run[0].cached);
+                    keep_object(c, objs[run[0].k], run[0].cached);
                 memmove(run, run + 1, sizeof *run * (PARALLEL - 1));
                 running--;
             } while (i == n);

@@ -27,6 +27,16 @@ check "warns" grep -q "warning: the cached step is damaged and is compiled again
 check "and trains to the same bytes" cmp a/final.safetensors c/final.safetensors
 works "then the entry is whole again" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
 check "and used" grep -q "(cached)" err
+
+# A damaged kernel is compiled again, and its entry made whole.
+rm -r cache/weft/x
+for entry in cache/weft/k/*/*.o; do truncate -s 100 "$entry"; done
+works "with damaged kernels" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --out d
+check "nothing to warn of" sh -c '! grep -q "^warning: " err'
+check "the same bytes" cmp a/final.safetensors d/final.safetensors
+rm -r cache/weft/x
+works "after that they are whole" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
+check "and used" grep -q " 0 compiled now" err
 works "the cache can be listed" "$weft" cache ls
 check "with steps and kernels" sh -c 'grep -q " step " out && grep -q " kernel " out'
 works "and emptied" "$weft" cache rm all
