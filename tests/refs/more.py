@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Records the small cases of this folder about optimisers, parameter groups and parameters in odd places.
+
+    PYTHONPATH=tools python tests/refs/more.py OUT [NAME...]
+"""
+import os
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import optim
+
+from record import record
+
+
+class MLP(nn.Module):
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 12, dtype=dtype), nn.Linear(12, 4, dtype=dtype)
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.b(torch.tanh(self.a(x))), y)
+
+
+class Odd(MLP):  # frozen, unused and detached parameters
+    def __init__(self):
+        super().__init__()
+        self.a.bias.requires_grad_(False)
+        self.unused = nn.Parameter(torch.randn(3))
+        self.frozen = nn.Parameter(torch.randn(12), requires_grad=False)
+        self.cut = nn.Parameter(torch.randn(12))
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.b(torch.tanh(self.a(x)) * self.frozen + self.cut.detach()), y)
+
+
+class Clamped(MLP):  # forward writes a trainable weight; the optimiser goes on from what it wrote
+    def forward(self, x, y):
+        with torch.no_grad():
+            self.a.weight.clamp_(-0.2, 0.2)
+        return super().forward(x, y)
+
+
+class Tied(nn.Module):  # one matrix as embedding, as head, and transposed
+    def __init__(self):
+        super().__init__()
+        self.e, self.o, self.l = nn.Embedding(10, 6), nn.Linear(6, 10, bias=False), nn.Linear(6, 6)
+        self.o.weight = self.e.weight
+
+    def forward(self, i, y):
+        h = torch.tanh(self.l(self.e(i)))
+        return F.cross_entropy((self.o(h) + h @ self.e.weight.t()).flatten(0, 1), y.flatten())
+
+
+class MaxNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.l = nn.Embedding(10, 6, max_norm=1.0), nn.Linear(6, 5)
+
+    def forward(self, i, y):
+        return F.cross_entropy(self.l(self.e(i).mean(1)), y)
+
+
+class TwoOrders(nn.Module):  # a joined image is read channels last by a convolution and by rows in a pooling
+    def __init__(self):
+        super().__init__()
+        self.c, self.n = nn.Conv2d(2, 6, 3, padding=1), nn.InstanceNorm2d(6)
+        self.a, self.b = nn.Conv2d(12, 3, 1), nn.Conv2d(12, 3, 3)
+
+    def forward(self, x, y):
+        h = F.relu(self.n(self.c(x)))
+        h = torch.cat([h, F.max_pool2d(h, 3, 1, 1)], 1)
+        small = self.a(F.adaptive_avg_pool2d(h, 4)).mean((2, 3))
+        return F.cross_entropy(small + self.b(h).mean((2, 3)), y)
+
+
+def rows(dtype=torch.float32):
+    return [(torch.randn(6, 8, dtype=dtype), torch.randint(0, 4, (6,))) for _ in range(3)]
+
+
+def groups(m):
+    return optim.AdamW([dict(params=[m.a.weight], lr=0.0), dict(params=[m.a.bias], lr=0.02, betas=(0.3, 0.8)),
+                        dict(params=m.b.parameters(), lr=0.01, weight_decay=0.2)], lr=0.03)
+
+
+def of(kind, **hyper):
+    return lambda parameters: kind(parameters, **hyper)
+
+
+def cases():
+    step = dict(scheduler=lambda o: optim.lr_scheduler.StepLR(o, 1, 0.7))
+    mlp = {
+        "sgd_damped_maximize": (of(optim.SGD, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1, maximize=True), {}),
+        "adam_l2_amsgrad": (of(optim.Adam, lr=0.01, weight_decay=0.1, amsgrad=True), step),
+        "adamw_low_betas": (of(optim.AdamW, lr=0.01, betas=(0.3, 0.8), eps=1e-3), {}),
+        "rmsprop_centered": (of(optim.RMSprop, lr=0.01, alpha=0.4, centered=True, momentum=0.5, weight_decay=0.1), {}),
+        "adagrad_decay": (of(optim.Adagrad, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5, weight_decay=0.1), {}),
+    }
+    for name, (optimizer, more) in mlp.items():
+        yield name, lambda: MLP(), rows, optimizer, more
+    yield "groups_one_at_zero", lambda: MLP(), rows, groups, {}
+    yield "f64_clip", lambda: MLP(torch.float64), lambda: rows(torch.float64), of(optim.AdamW, lr=0.01), dict(clip_norm=0.1)
+    yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
+    yield "clamped_weight", Clamped, rows, of(optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.1), {}
+    words = lambda: [(torch.randint(0, 10, (4, 5)), torch.randint(0, 10, (4, 5))) for _ in range(3)]
+    yield "tied_transposed", Tied, words, of(optim.Adam, lr=0.01), {}
+    lookup = lambda: [(i, y[:, 0] % 5) for i, y in words()]
+    yield "embedding_max_norm", MaxNorm, lookup, of(optim.SGD, lr=0.3), {}
+    images = lambda: [(torch.randn(2, 2, 6, 6), torch.randint(0, 3, (2,))) for _ in range(3)]
+    yield "image_two_orders", TwoOrders, images, of(optim.SGD, lr=0.1), {}
+
+
+def main(out, *names):
+    for name, make, batches, optimizer, more in cases():
+        if names and name not in names:
+            continue
+        torch.manual_seed(0)
+        module = make()
+        if optimizer is groups:
+            optimizer = groups(module)
+        record(module, batches(), optimizer, os.path.join(out, name), steps=3, label="public", **more)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
