@@ -52,8 +52,9 @@ static int solve_triangular(WfGraph *g, const WfNode *n, WfVal *out)
     bool upper = wf_bool(n, 2), left = wf_bool(n, 3), unit = wf_bool(n, 4);
     int64_t size;
     if (ra < 2 || rb < 2 || !wf_elit(g->exprs, wf_size_of(g, a, -1), &size) || size > MOST_ROWS || size < 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the matrix %s must have 1 to %d rows, known at compile time",
-                     wf_shape_text(g, a), MOST_ROWS);
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+                     "the matrix %s must have 1 to %d rows, known at compile time", wf_shape_text(g, a),
+                     MOST_ROWS);
     if (!left) { /* X A = B is A' X' = B' */
         a = wf_transpose(g, a, ra - 2, ra - 1);
         b = wf_transpose(g, b, rb - 2, rb - 1);

@@ -1,11 +1,11 @@
-/* Fake quantisation: values rounded to the steps of a quantised type, in floating point. The gradient passes straight
- * through where the rounded value lies within the type's range. */
+/* Fake quantisation: values rounded to the steps of a quantised type, in floating point. The gradient passes
+ * straight through where the rounded value lies within the type's range. */
 #include "ops/ops_private.h"
 
 #define DECOMPOSE(name) static int name(WfGraph *g, const WfNode *n, WfVal *out)
 
-/* (clamp(round(x / scale) + zero, lo, hi) - zero) scale, with 1 / scale rounded first, as PyTorch does; and whether the
- * value lay within the bounds. */
+/* (clamp(round(x / scale) + zero, lo, hi) - zero) scale, with 1 / scale rounded first, as PyTorch does; and
+ * whether the value lay within the bounds. */
 static int quantised(WfGraph *g, const WfNode *n, WfVal scale, WfVal zero, int range, WfVal *out)
 {
     WfVal x = wf_tensor(n, 0), lo = wf_like(g, x, (double)wf_lit(g, n, range));
@@ -28,7 +28,10 @@ static WfVal one_number(WfGraph *g, const WfNode *n, int i) /* a number, or a te
     return wf_rank_of(g, v) ? wf_reshape(g, v, 0, NULL) : v;
 }
 
-DECOMPOSE(per_tensor) { return quantised(g, n, one_number(g, n, 1), one_number(g, n, 2), 3, out); }
+DECOMPOSE(per_tensor)
+{
+    return quantised(g, n, one_number(g, n, 1), one_number(g, n, 2), 3, out);
+}
 DECOMPOSE(per_tensor_switched)
 {
     WfVal x = wf_tensor(n, 0), on = wf_reshape(g, wf_tensor(n, 3), 0, NULL);
@@ -63,7 +66,8 @@ static const WfOp ops[] = {
     ROW("fake_quantize_per_tensor_affine(" NUMBERS RANGE ") -> Tensor", per_tensor),
     ROW("fake_quantize_per_tensor_affine.tensor_qparams(" TENSORS RANGE ") -> Tensor", per_tensor),
     ROW("fake_quantize_per_tensor_affine_cachemask(" NUMBERS RANGE MASKED, per_tensor),
-    ROW("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(" TENSORS "Tensor fake_quant_enabled, " RANGE MASKED,
+    ROW("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(" TENSORS
+        "Tensor fake_quant_enabled, " RANGE MASKED,
         per_tensor_switched),
     ROW("fake_quantize_per_channel_affine(" TENSORS "int axis, " RANGE ") -> Tensor", per_channel),
     ROW("fake_quantize_per_channel_affine_cachemask(" TENSORS "int axis, " RANGE MASKED, per_channel),

@@ -1,6 +1,6 @@
-/* What runs along one dimension: running extrema and log-sums, differences, histograms. A running operation that is no
- * sum is made in log2(N) steps, each joining every element with the one 1, 2, 4.. places before it (Hillis and Steele,
- * Data parallel algorithms, 1986), so the dimension must be static. */
+/* What runs along one dimension: running extrema and log-sums, differences, histograms. A running operation
+ * that is no sum is made in log2(N) steps, each joining every element with the one 1, 2, 4.. places before it
+ * (Hillis and Steele, Data parallel algorithms, 1986), so the dimension must be static. */
 #include "ops/ops_private.h"
 
 #include <math.h>
@@ -23,8 +23,9 @@ static WfVal delayed(WfGraph *g, WfVal x, int d, int64_t size, int64_t by, doubl
     return wf_pad_dim(g, wf_slice(g, x, d, 0, size - by, 1), d, by, 0, fill);
 }
 
-/* cummax, cummin: values and positions. The last of equal ones counts; a NaN stays. The gradient goes to the positions,
- * from which the values are read. `keeps`: the comparison by which a later element replaces an earlier one. */
+/* cummax, cummin: values and positions. The last of equal ones counts; a NaN stays. The gradient goes to the
+ * positions, from which the values are read. `keeps`: the comparison by which a later element replaces an
+ * earlier one. */
 static int running_extremum(WfGraph *g, const WfNode *n, WfVal *out, const char *keeps)
 {
     WfVal x = X;
@@ -42,7 +43,8 @@ static int running_extremum(WfGraph *g, const WfNode *n, WfVal *out, const char 
         WfVal stays = wf_binary(g, keeps, v, before);
         if (wf_dtype_is_float(wf_dtype_of(g, x)))
             stays = wf_binary(g, "prim.or", stays, wf_unary(g, "prim.isnan", v));
-        stays = wf_binary(g, "prim.or", stays, wf_binary(g, "prim.lt", place, wf_scalar(g, WF_I64, (double)by)));
+        stays =
+            wf_binary(g, "prim.or", stays, wf_binary(g, "prim.lt", place, wf_scalar(g, WF_I64, (double)by)));
         v = wf_where(g, stays, v, before);
         best = wf_where(g, stays, best, its);
     }
@@ -50,8 +52,14 @@ static int running_extremum(WfGraph *g, const WfNode *n, WfVal *out, const char 
     out[1] = best;
     return 2;
 }
-DECOMPOSE(cummax) { return running_extremum(g, n, out, "prim.ge"); }
-DECOMPOSE(cummin) { return running_extremum(g, n, out, "prim.le"); }
+DECOMPOSE(cummax)
+{
+    return running_extremum(g, n, out, "prim.ge");
+}
+DECOMPOSE(cummin)
+{
+    return running_extremum(g, n, out, "prim.le");
+}
 
 /* log of the running sum of exp; the larger of two operands is taken out of their sum */
 DECOMPOSE(logcumsumexp)
@@ -64,8 +72,10 @@ DECOMPOSE(logcumsumexp)
     for (int64_t by = 1; by < size; by *= 2) {
         WfVal before = delayed(g, v, d, size, by, -INFINITY);
         WfVal m = wf_detach(g, wf_binary(g, "prim.max", v, before));
-        m = wf_where(g, wf_binary(g, "prim.eq", wf_unary(g, "prim.abs", m), wf_like(g, v, INFINITY)), zero, m);
-        WfVal s = wf_add(g, wf_unary(g, "prim.exp", wf_sub(g, v, m)), wf_unary(g, "prim.exp", wf_sub(g, before, m)));
+        m = wf_where(g, wf_binary(g, "prim.eq", wf_unary(g, "prim.abs", m), wf_like(g, v, INFINITY)), zero,
+                     m);
+        WfVal s = wf_add(g, wf_unary(g, "prim.exp", wf_sub(g, v, m)),
+                         wf_unary(g, "prim.exp", wf_sub(g, before, m)));
         WfVal empty = wf_binary(g, "prim.eq", s, zero);
         s = wf_where(g, empty, one, s); /* no infinite derivative of what is not taken */
         v = wf_where(g, empty, none, wf_add(g, m, wf_unary(g, "prim.log", s)));
@@ -100,8 +110,8 @@ DECOMPOSE(diff)
     return 1;
 }
 
-/* Counts of equal bins from lo to hi, the last one closed; equal bounds stand for those of the data (PyTorch's
- * histogramdd_linear: position (x - lo) bins / (hi - lo), rounded down). */
+/* Counts of equal bins from lo to hi, the last one closed; equal bounds stand for those of the data
+ * (PyTorch's histogramdd_linear: position (x - lo) bins / (hi - lo), rounded down). */
 DECOMPOSE(histc)
 {
     WfVal x = wf_detach(g, X);
@@ -124,7 +134,8 @@ DECOMPOSE(histc)
     WfVal last = wf_dim_scalar(g, t, wf_esub(g->exprs, bins, 1));
     place = wf_binary(g, "prim.min", wf_unary(g, "prim.floor", place), last);
     WfVal inside = wf_binary(g, "prim.and", wf_binary(g, "prim.ge", x, lo), wf_binary(g, "prim.le", x, hi));
-    WfVal hit = wf_binary(g, "prim.eq", wf_unsqueeze(g, place, 1), wf_cast(g, wf_iota(g, WF_I64, 2, both, 1), t));
+    WfVal hit =
+        wf_binary(g, "prim.eq", wf_unsqueeze(g, place, 1), wf_cast(g, wf_iota(g, WF_I64, 2, both, 1), t));
     hit = wf_binary(g, "prim.and", hit, wf_unsqueeze(g, inside, 1));
     out[0] = wf_sum(g, wf_cast(g, hit, t), 1, false);
     return 1;
