@@ -507,6 +507,18 @@ void imp_nodes(Imp *m, Scope *s, const json_t *graph)
     }
 }
 
+void imp_tensor_input(Imp *m, Scope *s, const json_t *v)
+{
+    const char *name = imp_tensor_name(m, v);
+    WfDim shape[WF_MAX_RANK];
+    int rank;
+    bool contiguous;
+    WfDtype t = imp_meta(m, imp_get(m, s->tensor_values, name, JSON_OBJECT), &rank, shape, &contiguous);
+    WfVal x = wf_add_input(s->g, WF_IN_USER, name, t, rank, shape);
+    wf_value(s->g, x)->contiguous = contiguous;
+    imp_define(m, s, name, x);
+}
+
 static void sub_inputs(Imp *m, Scope *s, const json_t *graph)
 {
     const json_t *inputs = imp_get(m, graph, "inputs", JSON_ARRAY);
@@ -523,14 +535,7 @@ static void sub_inputs(Imp *m, Scope *s, const json_t *graph)
         }
         if (strcmp(tag, "as_tensor"))
             unsupported(m, "a sub-graph takes an input of kind '%.40s'", tag);
-        const char *name = imp_tensor_name(m, v);
-        WfDim shape[WF_MAX_RANK];
-        int rank;
-        bool contiguous;
-        WfDtype t = imp_meta(m, imp_get(m, s->tensor_values, name, JSON_OBJECT), &rank, shape, &contiguous);
-        WfVal x = wf_add_input(s->g, WF_IN_USER, name, t, rank, shape);
-        wf_value(s->g, x)->contiguous = contiguous;
-        imp_define(m, s, name, x);
+        imp_tensor_input(m, s, v);
     }
 }
 

@@ -88,6 +88,7 @@ void imp_nodes(Imp *m, Scope *s, const json_t *graph);
 WfVal imp_tensor(Imp *m, Scope *s, const char *name); /* raises when unknown */
 WfDim imp_dim_arg(Imp *m, Scope *s, const json_t *v); /* {"as_name"} or {"as_int"} */
 void imp_define(Imp *m, Scope *s, const char *name, WfVal v);
+void imp_tensor_input(Imp *m, Scope *s, const json_t *v);           /* {"name": ...}: an input of the graph */
 void imp_scope(Imp *m, Scope *s, WfGraph *g, const json_t *graph);
 void imp_signature(Imp *m, Scope *s, const json_t *graph, const json_t *signature);
 void imp_outputs(Imp *m, Scope *s, const json_t *graph, const json_t *signature);

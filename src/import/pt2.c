@@ -88,14 +88,7 @@ static void user_input(Imp *m, Scope *s, const json_t *spec)
     if (strcmp(tag, "as_tensor"))
         imp_fail(m, WEFT_ERR_UNSUPPORTED, "pass it as a tensor, or give it a default value in forward",
                  "the model takes an input that is no tensor (%.40s)", tag);
-    const char *name = imp_tensor_name(m, v);
-    WfDim shape[WF_MAX_RANK];
-    int rank;
-    bool contiguous;
-    WfDtype t = imp_meta(m, imp_get(m, s->tensor_values, name, JSON_OBJECT), &rank, shape, &contiguous);
-    WfVal x = wf_add_input(s->g, WF_IN_USER, name, t, rank, shape);
-    wf_value(s->g, x)->contiguous = contiguous;
-    imp_define(m, s, name, x);
+    imp_tensor_input(m, s, v);
 }
 
 static void one_input(Imp *m, Scope *s, const char *kind, const json_t *spec)

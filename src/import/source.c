@@ -107,12 +107,6 @@ char *imp_place(Imp *m, const char *op, const char *name, uint32_t source)
     if (name && *name)
         wf_str_printf(&s, "%%%.80s = ", name);
     wf_str_printf(&s, "%.120s", op);
-    const WfSource *src = &m->sources.at[source];
-    if (src->file)
-        wf_str_printf(&s, "  from %s:%d", src->file, src->line);
-    if (src->code)
-        wf_str_printf(&s, "  %s", src->code);
-    if (src->module && *src->module)
-        wf_str_printf(&s, "  (module %s)", src->module);
+    wf_print_source(&m->sources.at[source], &s);
     return s.at;
 }

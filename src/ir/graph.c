@@ -156,15 +156,8 @@ char *wf_node_place(WfGraph *g, const WfNode *n)
     WfStr s = {.arena = g->arena};
     wf_str_puts(&s, "at ");
     wf_print_node_short(g, n, &s);
-    if (n->source) {
-        const WfSource *src = &g->sources.at[n->source];
-        if (src->file)
-            wf_str_printf(&s, "  from %s:%d", src->file, src->line);
-        if (src->code)
-            wf_str_printf(&s, "  %s", src->code);
-        if (src->module && *src->module)
-            wf_str_printf(&s, "  (module %s)", src->module);
-    }
+    if (n->source)
+        wf_print_source(&g->sources.at[n->source], &s);
     return s.at;
 }
 

@@ -367,6 +367,7 @@ bool wf_is_used(WfGraph *g, WfVal v);
 /* docs/ir.md is the grammar. Deterministic; parse(print(g)) is the identical graph. */
 void wf_print(const WfGraph *g, WfStr *out);
 void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out);
+void wf_print_source(const WfSource *src, WfStr *out); /* "  from file:line  code  (module path)", what is known */
 void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out); /* sub-graphs left out */
 WfGraph *wf_parse(WfCtx *ctx, WfArena *a, const char *text, const char *what);
 /* Parses "%1, [2, 3], x=4.0" against a schema; values resolved by `find`. For weft_graph_node. */

@@ -165,6 +165,16 @@ void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out)
 {
     print_node(g, n, out, 0);
 }
+void wf_print_source(const WfSource *src, WfStr *out)
+{
+    if (src->file)
+        wf_str_printf(out, "  from %s:%d", src->file, src->line);
+    if (src->code)
+        wf_str_printf(out, "  %s", src->code);
+    if (src->module && *src->module)
+        wf_str_printf(out, "  (module %s)", src->module);
+}
+
 void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out)
 {
     print_node(g, n, out, -1);
