@@ -14,6 +14,9 @@
 
 #define LANES 16
 #define MAX_GUARDS 12
+#define MAX_CUTS 8
+#define MAX_ACC 64
+#define WIDE 8               /* most vectors side by side in a tile of a column kernel */
 #define BLOCK 4096           /* elements of a tile of a flat pointwise kernel */
 
 typedef enum { C_F, C_D, C_I, C_L, C_B } Class;   /* f32, f64, int32, int64 lanes; truth values (int32 0, -1) */
@@ -59,9 +62,15 @@ typedef struct {
     int n_data;
     WF_VEC(WfNodeId) checks;
     struct { WF_VEC(Access) at; } *loads;    /* by input */
-    WfMap *reductions;       /* value -> Val of its result */
+    WfMap *reductions;       /* value -> Val of its result, ... */
+    WfMap *each[WIDE];       /* ... by vector of a wide tile */
     WF_VEC(WfDim) touched;   /* dry run: every address, guard and index expression */
+    WF_VEC(Guard) guards;    /* dry run: every bound of a padding or a join */
     bool dry;
+    int64_t cut[MAX_CUTS];   /* where the vector loop is cut so that bounds hold or fail for whole pieces of it */
+    int n_cut;
+    int64_t lo, hi;          /* the piece whose text is written; hi 0: no such piece */
+    int wide;                /* column kernels: vectors side by side in a tile */
 } Em;
 
 static Class class_of(WfDtype t)
@@ -256,7 +265,7 @@ static Val load(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
     addr = merged(m, addr);
     int da = depth_of(m, addr), dg = guards_depth(m, gd), depth = da > dg ? da : dg;
     Val r = fresh(m, class_of(x->dtype), depth);
-    if (!m->tail)
+    if (!m->tail || m->hi)
         WF_PUSH(m->a, &m->loads[k].at, ((Access){addr, m->pass, gd->n > 0}));
     const char *dt = wf_dtype_name(x->dtype);
     char *uniform = condition(m, gd, 0, NULL);
@@ -363,6 +372,27 @@ static bool provable(Em *m, const Guard *g)
     return wf_eprove_le(m->e, g->lo, g->value) && wf_eprove_lt(m->e, g->value, g->hi);
 }
 
+/* A bound lo <= i + rest < hi on the vector variable i alone, as first <= i < end. */
+static bool on_vector_only(Em *m, const Guard *g, int64_t *first, int64_t *end)
+{
+    int64_t c, rest, lo, hi;
+    WfDim coef, other;
+    if (m->vec < 0 || !wf_elinear(m->e, g->value, m->loop[m->vec].var, &coef, &other) || !wf_elit(m->e, coef, &c) ||
+        c != 1 || !wf_elit(m->e, other, &rest) || !wf_elit(m->e, g->lo, &lo) || !wf_elit(m->e, g->hi, &hi))
+        return false;
+    *first = lo - rest, *end = hi - rest;
+    return true;
+}
+
+/* 1: holds in the whole piece of the vector loop, 0: nowhere in it, -1: unknown. */
+static int in_piece(Em *m, const Guard *g)
+{
+    int64_t first, end;
+    if (!m->hi || !on_vector_only(m, g, &first, &end))
+        return -1;
+    return first <= m->lo && m->hi <= end ? 1 : m->hi <= first || end <= m->lo ? 0 : -1;
+}
+
 static Val view(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
 {
     WfVal in[WF_MAX_RESULTS];
@@ -373,15 +403,27 @@ static Val view(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
         memcpy(x.at, ix, sizeof x.at);
         n->op->index(m->g, n, &x);
         Guards inner = *gd, own = {.n = 0};
+        bool nowhere = false;
         for (int j = 0; j < x.n_guards; j++) {
             Guard gg = {x.guard[j].value, x.guard[j].lo, x.guard[j].hi};
             touch(m, gg.value);
+            if (m->dry)
+                WF_PUSH(m->a, &m->guards, gg);
             gg.value = merged(m, gg.value);
-            if (provable(m, &gg))
+            int known = in_piece(m, &gg);
+            nowhere |= known == 0;
+            if (known == 1 || provable(m, &gg))
                 continue;
             if (inner.n == MAX_GUARDS)
                 wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "too many nested paddings in one kernel");
             inner.at[inner.n++] = own.at[own.n++] = gg;
+        }
+        if (nowhere) {
+            if (i == 0) {
+                acc = fresh(m, class_of(wf_value(m->g, n->out)->dtype), 0);
+                define(m, acc, "splat_%c(%s)", suffix[acc.cls], literal(m, x.fill, acc.cls));
+            }
+            continue;
         }
         Val v = eval(m, in[i], x.at, &inner);
         if (!own.n) {
@@ -632,7 +674,8 @@ static Val eval(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
         r = pointwise(m, n, key.ix, gd);
     Val *keep = WF_NEW(m->a, Val);
     *keep = r;
-    wf_map_put_bytes(m->cache[r.depth], &key, sizeof key, (int64_t)(intptr_t)keep);
+    /* what holds in one piece of the vector loop need not hold in the next, even where it does not vary */
+    wf_map_put_bytes(m->cache[m->hi ? m->deepest : r.depth], &key, sizeof key, (int64_t)(intptr_t)keep);
     return r;
 }
 
@@ -823,6 +866,36 @@ static void choose_vector(Em *m)
     m->column = m->reduced && best >= 0 && !m->loop[best].reduced;
 }
 
+/* Paddings and joins along the vector loop: instead of asking in every vector which part it lies in, the loop is cut
+ * at the bounds, and each piece holds the text of its part only. */
+static void find_cuts(Em *m)
+{
+    int64_t size;
+    m->n_cut = 0;
+    if (m->vec < 0 || m->column || !wf_elit(m->e, m->loop[m->vec].size, &size))
+        return;
+    for (int i = 0; i < m->guards.n; i++) {
+        Guard g = m->guards.at[i];
+        int64_t bound[2];
+        g.value = merged(m, g.value);
+        if (provable(m, &g) || !on_vector_only(m, &g, &bound[0], &bound[1]))
+            continue;
+        for (int b = 0; b < 2; b++) {
+            int at = 0;
+            while (at < m->n_cut && m->cut[at] < bound[b])
+                at++;
+            if (bound[b] <= 0 || bound[b] >= size || (at < m->n_cut && m->cut[at] == bound[b]))
+                continue;
+            if (m->n_cut == MAX_CUTS) {
+                m->n_cut = 0;
+                return;
+            }
+            memmove(m->cut + at + 1, m->cut + at, (size_t)(m->n_cut++ - at) * sizeof *m->cut);
+            m->cut[at] = bound[b];
+        }
+    }
+}
+
 /* ---- assembling ---- */
 
 static void reset_cache(Em *m, int from)
@@ -968,12 +1041,14 @@ static void open_loop(Em *m, WfStr *s, int i)
                   text(m, m->loop[i].size), m->loop[i].name);
 }
 
-static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
+/* The loop over one piece of the vector loop, or over all of it: whole vectors, then the lanes that are left. */
+static void vector_piece(Em *m, Acc *acc, int n_acc, bool any, const char *begin, const char *end, WfStr *into)
 {
     Guards none = {.n = 0};
-    int64_t size = 0;
-    bool lit = m->vec < 0 || wf_elit(m->e, m->loop[m->vec].size, &size);
-    bool whole = m->vec >= 0 && (!lit || size >= LANES), rest = m->vec < 0 || !lit || size % LANES;
+    int64_t size = m->hi - m->lo;
+    bool lit = m->hi || m->vec < 0 || wf_elit(m->e, m->loop[m->vec].size, &size);
+    bool blocks = m->hi && !m->loop[m->vec].reduced && !m->reduced; /* may begin and end anywhere in the piece */
+    bool whole = m->vec >= 0 && (!lit || size >= LANES), rest = m->vec < 0 || !lit || blocks || size % LANES;
     bool saved = m->tail;
     WfStr bodies[2] = {{.arena = m->a}, {.arena = m->a}};
     WfStr *outer = m->scope[m->deepest];
@@ -993,16 +1068,39 @@ static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
         wf_str_printf(into, "{ const int m = 1; (void)m;\n%s}\n", bodies[1].at ? bodies[1].at : "");
         return;
     }
-    Loop *v = &m->loop[m->vec];
-    const char *begin = v->reduced || m->reduced ? "0" : "vb", *end = v->reduced || m->reduced ? text(m, v->size) : "ve";
-    wf_str_printf(into, "{ long %s = %s;\n", v->name, begin);
+    const char *v = m->loop[m->vec].name;
+    wf_str_printf(into, "{ long %s = %s;\n", v, begin);
     if (whole)
-        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v->name, end, v->name,
-                      bodies[0].at ? bodies[0].at : "");
+        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v, end, v, bodies[0].at ? bodies[0].at : "");
     if (rest)
-        wf_str_printf(into, "if (%s < %s) { const int m = (int)(%s - %s);\n%s}\n", v->name, end, end, v->name,
+        wf_str_printf(into, "if (%s < %s) { const int m = (int)(%s - %s);\n%s}\n", v, end, end, v,
                       bodies[1].at ? bodies[1].at : "");
     wf_str_puts(into, "}\n");
+}
+
+static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
+{
+    const Loop *v = m->vec < 0 ? NULL : &m->loop[m->vec];
+    bool all = v && (v->reduced || m->reduced);
+    const char *begin = all ? "0" : "vb", *end = all ? text(m, v->size) : "ve";
+    int64_t size;
+    if (!m->n_cut || !wf_elit(m->e, v->size, &size)) {
+        vector_piece(m, acc, n_acc, any, begin, end, into);
+        return;
+    }
+    for (int i = 0; i <= m->n_cut; i++) {
+        m->lo = i ? m->cut[i - 1] : 0;
+        m->hi = i < m->n_cut ? m->cut[i] : size;
+        char lo[32], hi[32];
+        snprintf(lo, sizeof lo, "%lld", (long long)m->lo);
+        snprintf(hi, sizeof hi, "%lld", (long long)m->hi);
+        if (!all)
+            wf_str_printf(into, "{ const long pb = vb > %s ? vb : %s, pe = ve < %s ? ve : %s;\n", lo, lo, hi, hi);
+        vector_piece(m, acc, n_acc, any, all ? lo : "pb", all ? hi : "pe", into);
+        if (!all)
+            wf_str_puts(into, "}\n");
+    }
+    m->lo = m->hi = 0;
 }
 
 static void finish_reduction(Em *m, const Acc *acc)
@@ -1023,14 +1121,23 @@ static void finish_reduction(Em *m, const Acc *acc)
     wf_map_put_bytes(m->reductions, &acc->n->out, sizeof acc->n->out, (int64_t)(intptr_t)keep);
 }
 
-static void one_pass(Em *m)
+/* Turns to vector `unit` of a wide tile: its name in the text, its reductions, nothing computed yet. */
+static void turn_to(Em *m, int unit)
 {
-    Acc acc[64];
+    if (m->wide == 1)
+        return;
+    m->reductions = m->each[unit];
+    snprintf(m->loop[m->vec].name, sizeof m->loop[m->vec].name, unit ? "(i%d+%d)" : "i%d", m->vec, LANES * unit);
+    reset_cache(m, 1);
+}
+
+/* The reductions of this pass, their accumulators declared in the tile's text. */
+static int begin_reductions(Em *m, Acc *acc)
+{
     int n_acc = 0;
-    bool any = false;
     for (int i = 1; i < m->g->nodes.n; i++) {
         const WfNode *n = wf_node(m->g, (WfNodeId)i);
-        if (n->op->family != WF_REDUCE || m->stage[n->out] != m->pass + 1 || n_acc == 64)
+        if (n->op->family != WF_REDUCE || m->stage[n->out] != m->pass + 1 || n_acc == MAX_ACC)
             continue;
         Acc *a = &acc[n_acc++];
         a->n = n;
@@ -1040,6 +1147,19 @@ static void one_pass(Em *m)
                       neutral(m, n, a->cls));
         if (is_arg(n))
             wf_str_printf(&m->tile, "vl p%d = splat_l(-1);\n", a->acc);
+    }
+    return n_acc;
+}
+
+static void one_pass(Em *m)
+{
+    Acc acc[WIDE][MAX_ACC];
+    Guards none = {.n = 0};
+    int n_acc = 0;
+    bool any = false;
+    for (int u = 0; u < m->wide; u++) {
+        turn_to(m, u);
+        n_acc = begin_reductions(m, acc[u]);
     }
     for (int k = 0; k < m->n_out; k++)
         any |= m->out[k].full && m->out[k].stage == m->pass;
@@ -1056,14 +1176,14 @@ static void one_pass(Em *m)
         m->scope[2 + i] = &body[i];
     }
     reset_cache(m, 2);
-    if (m->column) {
-        Guards none = {.n = 0};
+    for (int u = 0; m->column && u < m->wide; u++) {
+        turn_to(m, u);
         for (int i = 0; i < n_acc; i++)
-            accumulate(m, &acc[i], n_acc == 1 && !any, &none);
+            accumulate(m, &acc[u][i], n_acc == 1 && !any, &none);
         store_pass(m, &none);
-    } else {
-        vector_body(m, acc, n_acc, any, &inner);
     }
+    if (!m->column)
+        vector_body(m, acc[0], n_acc, any, &inner);
     WfStr whole = inner;
     for (int i = n - 1; i >= 0; i--) {
         WfStr s = {.arena = m->a};
@@ -1074,25 +1194,55 @@ static void one_pass(Em *m)
         whole = s;
     }
     wf_str_puts(&m->tile, whole.at ? whole.at : "");
-    for (int i = 0; i < n_acc; i++)
-        finish_reduction(m, &acc[i]);
+    for (int u = 0; u < m->wide; u++) {
+        turn_to(m, u);
+        for (int i = 0; i < n_acc; i++)
+            finish_reduction(m, &acc[u][i]);
+    }
 }
 
-static void tile_text(Em *m)
+/* The text of a tile of `wide` vectors (1, except in column kernels). */
+static void tile_text(Em *m, int wide)
 {
     Guards none = {.n = 0};
+    m->wide = wide;
     m->tile = (WfStr){.arena = m->a};
     m->scope[0] = &m->head;
     m->scope[1] = &m->tile;
     reset_cache(m, 1);
-    m->reductions = wf_map_new(m->a);
+    for (int u = 0; u < wide; u++)
+        m->each[u] = wf_map_new(m->a);
+    m->reductions = m->each[0];
     for (m->pass = 0; m->pass < m->n_pass; m->pass++)
         one_pass(m);
-    for (int k = 0; k < m->n_out; k++)
-        if (!m->out[k].full) {
-            reset_cache(m, 2);
-            store(m, &m->out[k], k, &none);
-        }
+    for (int u = 0; u < wide; u++) {
+        turn_to(m, u);
+        for (int k = 0; k < m->n_out; k++)
+            if (!m->out[k].full) {
+                reset_cache(m, 2);
+                store(m, &m->out[k], k, &none);
+            }
+    }
+    turn_to(m, 0);
+}
+
+/* Vectors side by side in a tile of a column kernel: a row of memory is then read in longer runs. As many as
+ * leave eight tiles to share out, and their accumulators in registers. */
+static int column_width(Em *m)
+{
+    int n_acc = 0, wide = WIDE;
+    int64_t size;
+    for (int i = 1; i < m->g->nodes.n; i++) {
+        const WfNode *n = wf_node(m->g, (WfNodeId)i);
+        if (n->op->family == WF_GATHER)
+            return 1;
+        n_acc += n->op->family == WF_REDUCE ? is_arg(n) ? 3 : 1 : 0;
+    }
+    if (!m->column || !wf_elit(m->e, m->loop[m->vec].size, &size) || m->g->nodes.n > 100)
+        return 1;
+    while (wide > 1 && (size < 8 * LANES * wide || n_acc * wide > 16))
+        wide /= 2;
+    return wide;
 }
 
 /* Dry run: gathers every index expression before loops are merged. */
@@ -1135,6 +1285,9 @@ static void gather_touched(Em *m)
                 touch(m, m->out[k].addr);
             }
     }
+    saved.guards.at = m->guards.at;
+    saved.guards.n = m->guards.n;
+    saved.guards.cap = m->guards.cap;
     saved.touched.at = m->touched.at;
     saved.touched.n = m->touched.n;
     saved.touched.cap = m->touched.cap;
@@ -1177,7 +1330,7 @@ static void find_inplace(Em *m, WfKernelText *t)
     }
 }
 
-static void tile_loop(Em *m, WfKernelText *t, WfStr *fn)
+static void tile_loop(Em *m, int wide, WfKernelText *t, WfStr *fn)
 {
     /* tile index -> kept loops, slowest first; the vector loop, when kept, is cut into blocks */
     int kept[WF_MAX_RANK], n = 0;
@@ -1190,7 +1343,7 @@ static void tile_loop(Em *m, WfKernelText *t, WfStr *fn)
         tiles = wf_emul(m->e, tiles, m->loop[kept[i]].size);
     if (blocked) {
         WfDim size = m->loop[m->vec].size;
-        int64_t block = m->column ? LANES : n == 0 || at_least(m, tiles) < 64 ? BLOCK : 1 << 30;
+        int64_t block = m->column ? LANES * wide : n == 0 || at_least(m, tiles) < 64 ? BLOCK : 1 << 30;
         blocks = wf_efloordiv(m->e, wf_eadd(m->e, size, block - 1), block);
         tiles = wf_emul(m->e, tiles, blocks);
         wf_str_puts(fn, "for (long t = lo; t < hi; t++) {\n");
@@ -1200,12 +1353,12 @@ static void tile_loop(Em *m, WfKernelText *t, WfStr *fn)
             wf_str_printf(fn, "const long u = t / (%s), vb = t %% (%s) * %lldL;\n", text(m, blocks), text(m, blocks),
                           (long long)block);
         if (m->column)
-            wf_str_printf(fn, "const long %s = vb; (void)u;\n", m->loop[m->vec].name);
-        else if (blocks == 1)
-            wf_str_printf(fn, "const long ve = %s; (void)u;\n", text(m, size));
+            wf_str_printf(fn, "long %s = vb;\n", m->loop[m->vec].name);
+        if (blocks == 1)
+            wf_str_printf(fn, "const long ve = %s; (void)u; (void)ve;\n", text(m, size));
         else
-            wf_str_printf(fn, "const long ve = vb + %lldL < %s ? vb + %lldL : %s; (void)u;\n", (long long)block,
-                          text(m, size), (long long)block, text(m, size));
+            wf_str_printf(fn, "const long ve = vb + %lldL < %s ? vb + %lldL : %s; (void)u; (void)ve;\n",
+                          (long long)block, text(m, size), (long long)block, text(m, size));
     } else {
         wf_str_puts(fn, "for (long t = lo; t < hi; t++) {\nconst long u = t; (void)u;\n");
     }
@@ -1219,6 +1372,35 @@ static void tile_loop(Em *m, WfKernelText *t, WfStr *fn)
         below = wf_emul(m->e, below, l->size);
     }
     t->tiles = tiles;
+}
+
+/* A tile of a column kernel: all its vectors at once, or one by one where the columns end, or the lanes left. */
+static void column_tiles(Em *m, int wide, WfStr *tiles)
+{
+    int64_t size;
+    bool lit = wf_elit(m->e, m->loop[m->vec].size, &size);
+    const char *v = wf_arena_strdup(m->a, m->loop[m->vec].name), *end = text(m, m->loop[m->vec].size);
+    m->tail = false;
+    if (wide > 1) {
+        tile_text(m, wide);
+        wf_str_printf(tiles, "if (%s + %d <= %s) {\n%s%s = ve;\n}\n", v, LANES * wide, end, m->tile.at, v);
+    }
+    if (wide == 1 || size % (LANES * wide)) {
+        if (wide > 1)
+            wf_str_printf(tiles, "for (; %s < ve; %s += 16) {\n", v, v);
+        if (!lit || size >= LANES) {
+            tile_text(m, 1);
+            wf_str_printf(tiles, "if (%s + 16 <= %s) {\n%s}\n", v, end, m->tile.at);
+        }
+        if (!lit || size % LANES) {
+            m->tail = true;
+            tile_text(m, 1);
+            wf_str_printf(tiles, "if (%s + 16 > %s) { const int m = (int)(%s - %s); (void)m;\n%s}\n", v, end, end, v,
+                          m->tile.at);
+        }
+        if (wide > 1)
+            wf_str_puts(tiles, "}\n");
+    }
 }
 
 WfKernelText *wf_emit_nest(WfGraph *g, const WfNode *n, const int *symbols, int n_symbols)
@@ -1258,6 +1440,7 @@ WfKernelText *wf_emit_nest(WfGraph *g, const WfNode *n, const int *symbols, int 
     order_loops(m, reference_address(m));
     merge_loops(m);
     choose_vector(m);
+    find_cuts(m);
     m->deepest = m->column ? 1 : 2;
     for (int i = 0, d = 2; i < m->n_loops; i++) {
         snprintf(m->loop[i].name, sizeof m->loop[i].name, "i%d", i);
@@ -1280,24 +1463,12 @@ WfKernelText *wf_emit_nest(WfGraph *g, const WfNode *n, const int *symbols, int 
     m->scope[0] = &m->head;
     reset_cache(m, 0);
     WfStr tiles = {.arena = m->a};
-    tile_loop(m, t, &tiles);
+    int wide = column_width(m);
+    tile_loop(m, wide, t, &tiles);
     if (m->column) {
-        int64_t size;
-        bool lit = wf_elit(m->e, m->loop[m->vec].size, &size);
-        const char *v = m->loop[m->vec].name, *end = text(m, m->loop[m->vec].size);
-        if (!lit || size >= LANES) {
-            m->tail = false;
-            tile_text(m);
-            wf_str_printf(&tiles, "if (%s + 16 <= %s) {\n%s}\n", v, end, m->tile.at);
-        }
-        if (!lit || size % LANES) {
-            m->tail = true;
-            tile_text(m);
-            wf_str_printf(&tiles, "if (%s + 16 > %s) { const int m = (int)(%s - %s); (void)m;\n%s}\n", v, end, end, v,
-                          m->tile.at);
-        }
+        column_tiles(m, wide, &tiles);
     } else {
-        tile_text(m);
+        tile_text(m, 1);
         wf_str_puts(&tiles, m->tile.at ? m->tile.at : "");
     }
     wf_str_puts(&fn, m->head.at ? m->head.at : "");

@@ -27,6 +27,8 @@ typedef struct {
     uint32_t reduced;            /* loops that are summed over; 0: pointwise */
     bool column;                 /* the fastest loop is kept */
     bool library, late;
+    bool backward;               /* its first member belongs to the backward pass */
+    bool repeats;                /* holds what the backward pass computes again */
     Member at[MAX_MEMBERS];
     int n, loads;
     uint64_t *ancestors;
@@ -47,6 +49,7 @@ typedef struct {
     Group **groups;
     int n_groups, cap_groups;
     int words;
+    WfNodeId backward;           /* the first node of the backward pass that is known for one; 0: none */
 } Fuse;
 
 static const WfNode *node_of(const Fuse *f, WfVal v) { return wf_producer(f->g, v); }
@@ -90,6 +93,22 @@ static int own_cost(const WfNode *n)
         strstr(c, "div_") || strstr(c, "rem_") || strstr(c, "atan") || strstr(c, "asin") || strstr(c, "acos"))
         return 10;
     return strcmp(c, "%0") ? 1 : 0;
+}
+
+/* Is v, between stored values, computed a second time for the backward pass (see grad/remat)? */
+static bool recomputed(const Fuse *f, WfVal v, int depth)
+{
+    const WfNode *n = node_of(f, v);
+    WfVal in[WF_MAX_RESULTS];
+    if (!n || depth > 24 || (n->op->family != WF_POINTWISE && !through(n)))
+        return false;
+    if (!strcmp(n->schema->name, "prim.recompute"))
+        return true;
+    int k = wf_operands(n, in, WF_MAX_RESULTS);
+    for (int i = 0; i < k; i++)
+        if (in[i] && !f->stored[in[i]] && recomputed(f, in[i], depth + 1))
+            return true;
+    return false;
 }
 
 /* A view that makes many reads of one element: computing behind it again and again must be cheap. */
@@ -423,6 +442,16 @@ static void join(Fuse *f, int id, WfVal v, const WfDim *at, const WfDim *ix, boo
         add_ancestor(f, id, p->leaves[i]);
 }
 
+/* So little that living longer costs no memory worth a kernel of its own. */
+static bool small(Fuse *f, const WfValue *x)
+{
+    int64_t n = 1, d;
+    for (int i = 0; i < x->rank; i++)
+        if (!wf_elit(f->e, x->shape[i], &d) || !wf_mul_ok(n, d, &n))
+            return false;
+    return n <= 1 << 14;
+}
+
 static bool try_reduce(Fuse *f, int id, WfVal v, bool column)
 {
     Group *grp = f->groups[id];
@@ -439,7 +468,7 @@ static bool try_reduce(Fuse *f, int id, WfVal v, bool column)
     if (grp->reduced && loops != grp->reduced)
         return false;
     Probe p = {.group = id};
-    if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || (!p.touches && !p.shares && !column))
+    if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || (!p.touches && !p.shares && !(column && small(f, x))))
         return false;
     if (!grp->reduced)
         set_reduced(grp, loops);
@@ -452,7 +481,7 @@ static bool try_reduce(Fuse *f, int id, WfVal v, bool column)
     return true;
 }
 
-static bool try_pointwise(Fuse *f, int id, WfVal v)
+static bool try_pointwise(Fuse *f, int id, WfVal v, bool repeats)
 {
     Group *grp = f->groups[id];
     const WfValue *x = wf_value(f->g, v);
@@ -465,11 +494,13 @@ static bool try_pointwise(Fuse *f, int id, WfVal v)
         if (!candidate(f, grp, x->rank, x->shape, row, ix))
             continue;
         Probe p = {.group = id};
-        /* updates of one parameter read the same gradient: one pass over it. Elsewhere sharing alone would only make
-         * values live longer. */
-        if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) || !(p.touches || (p.shares && grp->late)))
+        /* updates of one parameter read the same gradient: one pass over it. What is computed again reads what its
+         * gradient reads, and may take its place. Elsewhere sharing alone would only make values live longer. */
+        if (!probe(f, &p, v, ix) || !no_cycle(f, &p, id) ||
+            !(p.touches || (p.shares && (grp->late || (grp->backward && !row && (repeats || grp->repeats))))))
             continue;
         join(f, id, v, ix, ix, row, &p);
+        grp->repeats |= repeats && !row;
         return true;
     }
     return false;
@@ -479,17 +510,20 @@ static void place(Fuse *f, WfVal v)
 {
     const WfNode *n = node_of(f, v);
     bool reduce = n->op->family == WF_REDUCE, column = reduce && is_column(f, n);
+    bool repeats = !reduce && recomputed(f, v, 0);
     /* newest groups first; a few dozen back is where partners are */
     for (int id = f->n_groups - 1, tried = 0; id >= 0 && tried < 64; id--, tried++) {
         Group *grp = f->groups[id];
         if (grp->library || grp->late != f->late[v] || grp->n == MAX_MEMBERS || grp->loads > 96)
             continue;
-        if (reduce ? try_reduce(f, id, v, column) : try_pointwise(f, id, v))
+        if (reduce ? try_reduce(f, id, v, column) : try_pointwise(f, id, v, repeats))
             return;
     }
     Group *grp = new_group(f, false);
     int id = f->n_groups - 1;
     grp->late = f->late[v];
+    grp->repeats = repeats;
+    grp->backward = f->backward && wf_value(f->g, v)->node > f->backward;
     const WfValue *x = wf_value(f->g, reduce ? wf_tensor(n, 0) : v);
     loop_vars(f, grp, x->rank, x->shape);
     Probe p = {.group = -1};
@@ -730,6 +764,8 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
         const WfNode *nd = wf_node(g, (WfNodeId)i);
         if (!f.live[i])
             continue;
+        if (!f.backward && !strcmp(nd->schema->name, "prim.recompute"))
+            f.backward = (WfNodeId)i;
         if (nd->op->family == WF_LIBRARY)
             place_library(&f, nd);
         else

@@ -172,16 +172,17 @@ static int64_t visible(const Attention *a, int64_t k0, int64_t i1)
     return see <= 0 ? 0 : wf_up(see, WF_NR) < n ? wf_up(see, WF_NR) : n;
 }
 
-/* s[rows, n] = the scores, padded with -inf to a multiple of 16. */
+/* s[rows, n] = the products of queries and keys; w: how they become scores. */
 static void score_block(const Attention *a, int64_t rows, int64_t i0, int64_t k0, int64_t n, const float *q,
-                        int64_t q_stride, const float *keys, const float *mask, float *s, float *work)
+                        int64_t q_stride, const float *keys, const float *mask, float *s, WfScores *w, float *work)
 {
     int64_t width = a->tk - k0 < BK ? a->tk - k0 : BK;
     wf_product_columns(a->vec, rows, 0, n, width, a->d, q + i0 * q_stride, q_stride, 1, keys + k0 * a->d, s,
                        BK, false, work);
+    *w = (WfScores){.scale = a->scale, .causal = a->causal, .first_limit = i0 + 1 - k0};
     if (mask)
-        mask += i0 * a->s[MASK][2] + k0 * a->mask_col;
-    a->vec->scores(rows, n, s, BK, a->scale, mask, a->s[MASK][2], a->mask_col, a->causal, i0 + 1 - k0);
+        w->mask = mask + i0 * a->s[MASK][2] + k0 * a->mask_col;
+    w->mask_row = a->s[MASK][2], w->mask_col = a->mask_col;
 }
 
 static void forward(const Attention *a, int64_t tile, void *const *operand, float *scratch)
@@ -206,15 +207,14 @@ static void forward(const Attention *a, int64_t tile, void *const *operand, floa
             int64_t n = visible(a, k0, i0 + rows);
             if (!n)
                 break;
-            score_block(a, rows, i0, k0, n, q, a->s[Q][2], keys, mask, s, work);
-            a->vec->softmax_step(rows, wf_up(n, 16), s, BK, max, sum, acc, a->dvp, a->dvp);
+            WfScores w;
+            score_block(a, rows, i0, k0, n, q, a->s[Q][2], keys, mask, s, &w, work);
+            a->vec->softmax_step(rows, n, s, BK, &w, max, sum, acc, a->dvp, a->dvp);
             wf_product_in_place(a->vec, rows, a->dvp, n, s, BK, 1, values + k0 * a->dvp, a->dvp, acc, a->dvp,
                                 true, work);
         }
         for (int64_t i = 0; i < rows; i++) {
-            float by = sum[i] == 0 ? 0 : 1 / sum[i], *to = o + (i0 + i) * a->s[O][2];
-            for (int64_t j = 0; j < a->dv; j++)
-                to[j] = acc[i * a->dvp + j] * by;
+            a->vec->scale_row(a->dv, acc + i * a->dvp, sum[i] == 0 ? 0 : 1 / sum[i], o + (i0 + i) * a->s[O][2]);
             lse[i0 + i] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
         }
     }
@@ -230,8 +230,9 @@ static void back_block(const Attention *a, Back *w, int64_t i0, int64_t rows, in
 {
     int64_t width = a->tk - k0 < BK ? a->tk - k0 : BK;
     const float *grad = w->do_rows + i0 * a->dvp;
-    score_block(a, rows, i0, k0, n, w->q_rows, a->dp, w->keys, w->mask, w->p, w->work);
-    a->vec->probability(rows, wf_up(n, 16), w->p, BK, w->lse + i0);
+    WfScores how;
+    score_block(a, rows, i0, k0, n, w->q_rows, a->dp, w->keys, w->mask, w->p, &how, w->work);
+    a->vec->probability(rows, n, w->p, BK, &how, w->lse + i0);
     wf_product_in_place(a->vec, n, a->dvp, rows, w->p, 1, BK, grad, a->dvp, w->dv + k0 * a->dvp, a->dvp, true,
                         w->work);
     wf_product_columns(a->vec, rows, 0, n, width, a->dv, grad, a->dvp, 1, w->values + k0 * a->dv, w->ds, BK,
@@ -253,15 +254,7 @@ static void back_head(const Attention *a, Back *w, int64_t b, int64_t h, void *c
     copy_rows(a->tq, a->d, place(a, operand, 0, Q, b, h), a->s[Q][2], w->q_rows, a->dp);
     copy_rows(a->tq, a->dv, place(a, operand, a->grad_o, DO, b, h), a->s[DO][2], w->do_rows, a->dvp);
     memset(w->dq, 0, (size_t)(a->tq * a->dp) * sizeof(float));
-    for (int64_t i = 0; i < a->tq; i++) {
-        float lane[16] = {0};
-        for (int64_t j = 0; j < a->dv; j++)
-            lane[j % 16] += w->do_rows[i * a->dvp + j] * o[i * a->s[O][2] + j];
-        for (int step = 8; step; step /= 2)
-            for (int l = 0; l < step; l++)
-                lane[l] += lane[l + step];
-        w->delta[i] = lane[0];
-    }
+    a->vec->dots(a->tq, a->dv, w->do_rows, a->dvp, o, a->s[O][2], w->delta);
     for (int64_t k0 = 0; k0 < a->tk; k0 += BK)
         for (int64_t i0 = 0; i0 < a->tq; i0 += BQ) {
             int64_t rows = a->tq - i0 < BQ ? a->tq - i0 : BQ, n = visible(a, k0, i0 + rows);

@@ -26,6 +26,14 @@ typedef struct {
     bool add, pack;
 } WfBlock;
 
+/* How products become scores: s * scale + mask (may be NULL); causal: row i has first_limit + i columns. */
+typedef struct {
+    float scale;
+    const float *mask;
+    int64_t mask_row, mask_col, first_limit;
+    bool causal;
+} WfScores;
+
 typedef struct {
     int level, nr, mr;
     /* Packs b[k, n] into panels of nr columns: out holds k * (n rounded up to nr) floats. */
@@ -38,12 +46,12 @@ typedef struct {
     void (*pack_b_row)(int64_t n, const float *row, int64_t deep, int64_t p, float *out);
     void (*packed_block)(int64_t m, int64_t n, int64_t k, int64_t deep, const float *a, const float *b,
                          float *c, int64_t ldc, bool add, float *edge);
-    /* Rows, see rows.h; n counts floats and is a multiple of 16 except in `scores`, which pads. */
-    void (*scores)(int64_t rows, int64_t n, float *s, int64_t ld, float scale, const float *mask,
-                   int64_t mask_row, int64_t mask_col, bool causal, int64_t first_limit);
-    void (*softmax_step)(int64_t rows, int64_t n, float *s, int64_t ld, float *max, float *sum, float *o,
-                         int64_t ldo, int64_t width);
-    void (*probability)(int64_t rows, int64_t n, float *s, int64_t ld, const float *lse);
+    /* Rows, see rows.h; n counts floats and is a multiple of 16 unless it says otherwise. */
+    void (*softmax_step)(int64_t rows, int64_t n, float *s, int64_t ld, const WfScores *w, float *max, float *sum,
+                         float *o, int64_t ldo, int64_t width);
+    void (*probability)(int64_t rows, int64_t n, float *s, int64_t ld, const WfScores *w, const float *lse);
+    void (*dots)(int64_t rows, int64_t n, const float *a, int64_t lda, const float *b, int64_t ldb, float *out);
+    void (*scale_row)(int64_t n, const float *in, float by, float *out);
     void (*softmax_back)(int64_t rows, int64_t n, const float *p, float *d, int64_t ld, const float *delta,
                          float scale);
     void (*exp)(int64_t n, const float *in, float *out);

@@ -103,18 +103,18 @@ static int celu(DECOMPOSE)
     return give(out, exponential_unit(g, X, alpha, 1, 1 / alpha));
 }
 
-/* x Phi(x), or its approximation by tanh (Hendrycks and Gimpel, 2016). */
+/* x Phi(x), or its approximation by tanh (Hendrycks and Gimpel, 2016), written with (1 + tanh(u)) / 2 =
+ * sigmoid(2u), which costs one exp and keeps its relative accuracy where tanh comes near -1. */
 static int gelu(DECOMPOSE)
 {
-    WfVal x = X, half = wf_muls(g, x, 0.5), t;
+    WfVal x = X;
     if (!strcmp(n->args[1].s, "tanh")) {
         WfVal cube = wf_mul(g, x, wf_mul(g, x, x));
-        t = wf_unary(g, "prim.tanh",
-                     wf_muls(g, wf_add(g, x, wf_muls(g, cube, 0.044715)), 0.79788456080286536));
-    } else {
-        t = wf_unary(g, "prim.erf", wf_muls(g, x, 0.70710678118654752));
+        WfVal u = wf_muls(g, wf_add(g, x, wf_muls(g, cube, 0.044715)), 2 * 0.79788456080286536);
+        return give(out, wf_mul(g, x, wf_unary(g, "prim.sigmoid", u)));
     }
-    return give(out, wf_mul(g, half, wf_adds(g, t, 1)));
+    WfVal t = wf_unary(g, "prim.erf", wf_muls(g, x, 0.70710678118654752));
+    return give(out, wf_mul(g, wf_muls(g, x, 0.5), wf_adds(g, t, 1)));
 }
 
 static int silu(DECOMPOSE)
