@@ -129,6 +129,7 @@ static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode
     info->tiles = t->tiles;
     info->elements = t->elements;
     info->inplace = t->inplace;
+    info->by_tile = t->by_tile;
     info->n_checks = t->n_checks;
     info->checks = WF_NEWN(a, const char *, (size_t)t->n_checks + 1);
     WfGraph *body = n->args[1].graph;

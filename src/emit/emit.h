@@ -6,9 +6,6 @@
 #include "exe/exe.h"
 #include "ir/ir.h"
 
-
-
-
 typedef struct {
     char *text;              /* a C function whose name is KERNEL, without the prelude */
     char *prelude;           /* the snippets it needs, in order */
@@ -16,6 +13,7 @@ typedef struct {
     WfDim elements;          /* loop iterations in all: a measure of work */
     int n_in, n_out;
     bool *inplace;           /* [output * inputs + input]: may the result take over that input's memory? */
+    bool *by_tile;           /* by input: does tile t read only the t-th of `tiles` equal parts of its memory? */
     WfNodeId *checks;        /* body nodes whose k-th run-time check the kernel reports */
     int n_checks;
 } WfKernelText;

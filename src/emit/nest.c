@@ -1330,7 +1330,31 @@ static void find_inplace(Em *m, WfKernelText *t)
     }
 }
 
-static void tile_loop(Em *m, int wide, WfKernelText *t, WfStr *fn)
+/* Which inputs are read by a tile only in its own part: the tile is then the index of a row. */
+static void find_rows(Em *m, WfKernelText *t, bool blocks)
+{
+    int kept = -1, n = 0;
+    t->by_tile = WF_NEWN(m->a, bool, (size_t)m->g->inputs.n + 1);
+    for (int i = 0; i < m->n_loops; i++)
+        if (!m->loop[i].reduced && i != m->vec)
+            kept = i, n++;
+    if (n != 1 || blocks)
+        return;
+    for (int i = 0; i < m->g->inputs.n; i++) {
+        int64_t size, rows, lo, hi, step;
+        bool ok = m->loads[i].at.n > 0 && wf_elit(m->e, wf_numel(m->g, m->g->inputs.at[i].val), &size) &&
+                  wf_elit(m->e, m->loop[kept].size, &rows) && rows > 0 && size % rows == 0;
+        for (int j = 0; ok && j < m->loads[i].at.n; j++) {
+            WfDim c, rest;
+            ok = wf_elinear(m->e, m->loads[i].at.at[j].addr, m->loop[kept].var, &c, &rest) && wf_elit(m->e, c, &step) &&
+                 step == size / rows && wf_erange(m->e, rest, &lo, &hi) && lo >= 0 && hi < step;
+        }
+        t->by_tile[i] = ok;
+    }
+}
+
+/* Returns whether the vector loop is cut into blocks, so that a tile is less than one value of the other loops. */
+static bool tile_loop(Em *m, int wide, WfKernelText *t, WfStr *fn)
 {
     /* tile index -> kept loops, slowest first; the vector loop, when kept, is cut into blocks */
     int kept[WF_MAX_RANK], n = 0;
@@ -1372,6 +1396,7 @@ static void tile_loop(Em *m, int wide, WfKernelText *t, WfStr *fn)
         below = wf_emul(m->e, below, l->size);
     }
     t->tiles = tiles;
+    return blocks != 1;
 }
 
 /* A tile of a column kernel: all its vectors at once, or one by one where the columns end, or the lanes left. */
@@ -1464,7 +1489,7 @@ WfKernelText *wf_emit_nest(WfGraph *g, const WfNode *n, const int *symbols, int 
     reset_cache(m, 0);
     WfStr tiles = {.arena = m->a};
     int wide = column_width(m);
-    tile_loop(m, wide, t, &tiles);
+    bool blocks = tile_loop(m, wide, t, &tiles);
     if (m->column) {
         column_tiles(m, wide, &tiles);
     } else {
@@ -1480,6 +1505,7 @@ WfKernelText *wf_emit_nest(WfGraph *g, const WfNode *n, const int *symbols, int 
     t->checks = m->checks.at;
     t->n_checks = m->checks.n;
     find_inplace(m, t);
+    find_rows(m, t, blocks);
     WfStr pre = {.arena = m->a};
     wf_emit_prelude(&pre, t->text);
     t->prelude = pre.at;

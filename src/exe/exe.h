@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 2, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 3, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -65,6 +65,8 @@ typedef struct {
     int n;                       /* operands: inputs, then outputs; absent optional ones have buf -1 */
     WfExeOperand *operand;       /* KERNEL uses only buf and offset */
     WfDim tiles, elements;       /* KERNEL */
+    bool follows;                /* KERNEL: tile t needs only row t of the call before: may run as soon as that row is
+                                  * there; the plan keeps the memory of the two apart as if they were one call */
     int64_t param[32];           /* LIB */
     double fparam[8];
     int workspace;               /* LIB: its workspace buffer; -1 none */

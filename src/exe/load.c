@@ -183,6 +183,7 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     for (size_t i = 0; i < json_array_size(fp); i++)
         c->fparam[i] = json_number_value(json_array_get(fp, i));
     c->workspace = (int)INT(o, "workspace", -1, n_bufs - 1);
+    c->follows = truth(l, o, "follows");
     c->name = string(l, field(l, o, "name"));
     c->where = string(l, field(l, o, "where"));
     c->n_checks = (int)json_array_size(checks);
@@ -220,6 +221,10 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
     }
     for (int i = 0; i < p->n_calls; i++)
         read_call(l, json_array_get(calls, (size_t)i), &p->calls[i], p->n_bufs);
+    for (int i = 0; i < p->n_calls; i++)
+        if (p->calls[i].follows &&
+            (p->calls[i].kind != WF_CALL_KERNEL || i == 0 || i == p->commit || p->calls[i - 1].kind != WF_CALL_LIB))
+            bad(l, "a call follows what it cannot follow");
     for (int i = 0; i < p->n_outputs; i++) {
         json_t *e = json_array_get(outs, (size_t)i);
         p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_METRIC);

@@ -119,6 +119,7 @@ void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, cons
 typedef struct {
     const WfVec *vec;
     bool f64, add, shared; /* shared: B is packed whole by a phase of its own */
+    bool whole;            /* a tile takes all columns of its rows, so that what follows finds them in the cache */
     int bias, out;         /* operand numbers; bias 0: none */
     int n_batch;
     int64_t batch[4], a_batch[4], b_batch[4], d_batch[4], n_batches;
@@ -220,6 +221,18 @@ static void cut(Gemm *g)
     }
 }
 
+enum { WHOLE_ROWS = 192 };
+
+/* Rows are completed one range after the other, when somebody waits for them and the cut allows it. */
+static void cut_for_rows(Gemm *g)
+{
+    if (g->n_batches != 1 || g->dm != g->n || (g->n_tiles > 1 && !g->shared))
+        return;
+    g->whole = true;
+    if (g->n_tiles > 1)
+        g->m_tiles = (g->m + WHOLE_ROWS - 1) / WHOLE_ROWS;
+}
+
 static void plan(const WfLibDesc *d, Gemm *g)
 {
     memset(g, 0, sizeof *g);
@@ -261,6 +274,8 @@ static void plan(const WfLibDesc *d, Gemm *g)
     if (g->m == 0 || g->n == 0)
         g->n_batches = 0;
     cut(g);
+    if (d->param[1])
+        cut_for_rows(g);
 }
 
 static bool accepts(const WfLibDesc *d, char *why, size_t size)
@@ -426,6 +441,11 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
         combine(g, tile, lib->tiles[1], operand, workspace);
         return;
     }
+    if (g->whole && g->k_splits == 1) {
+        for (int64_t ni = 0; ni < g->n_tiles; ni++)
+            run_entry(g, 0, tile, ni, 0, operand, workspace, scratch);
+        return;
+    }
     /* Tiles that follow each other read the same columns of B: they find them in the cache. */
     int64_t ki = tile % g->k_splits, mi = tile / g->k_splits % g->m_tiles;
     int64_t ni = tile / (g->k_splits * g->m_tiles) % g->n_tiles;
@@ -433,6 +453,14 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
     int64_t last = first + g->group < g->n_batches ? first + g->group : g->n_batches;
     for (int64_t entry = first; entry < last; entry++)
         run_entry(g, entry, mi, ni, ki, operand, workspace, scratch);
+}
+
+static void rows(const WfLib *lib, int64_t tile, int64_t *first, int64_t *end)
+{
+    const Gemm *g = lib->self;
+    int64_t tiles = lib->tiles[lib->n_phases - 1];
+    *first = g->m * tile / tiles;
+    *end = g->m * (tile + 1) / tiles;
 }
 
 static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
@@ -446,6 +474,10 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     int64_t tiles = (g->n_batches + g->group - 1) / g->group * g->m_tiles * g->n_tiles * g->k_splits;
     if (g->shared)
         lib->tiles[lib->n_phases++] = pack_tiles(g);
+    if (g->whole && g->k_splits == 1)
+        tiles = g->m_tiles;
+    if (g->whole)
+        lib->rows = rows, lib->n_rows = g->m;
     lib->tiles[lib->n_phases++] = tiles;
     if (g->k_splits > 1)
         lib->tiles[lib->n_phases++] = g->m < 8 ? 1 : 8;

@@ -19,6 +19,7 @@
 /* kind             operands (inputs, then outputs)                      parameters
  *
  * gemm             A[b..,M,K] B[b..,K,N] bias[N]? D[b..,M,N]            p0 = 1: add to D. f32 or f64
+ *                                                                       p1 = 1: complete rows of D if possible
  *     D = A B (+ bias) (+ D). Up to 4 batch dims with any strides (0 broadcasts). Of the last two dims of A,
  *     and of B, one has stride 1; the last dim of D has stride 1. Three operands: no bias.
  * conv_fwd         x[N,C,s..] w[O,C/g,k..] bias[O]? y[N,O,s..]          p0 groups, p1 stride, p4 dilation,
@@ -86,6 +87,10 @@ struct WfLib {
     int64_t tiles[WF_LIB_PHASES];
     void (*run)(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,
                 void *scratch, int thread);
+    /* The rows of the result (its last dimension makes a row) that a tile of the last phase completes: first, end.
+     * NULL: no tile completes rows. */
+    void (*rows)(const WfLib *lib, int64_t tile, int64_t *first, int64_t *end);
+    int64_t n_rows;
     void *self;
 };
 /* Raises WEFT_ERR_UNSUPPORTED when wf_lib_accepts says no, WEFT_ERR_MEMORY, WEFT_ERR_ENVIRONMENT. `threads`

@@ -2,7 +2,9 @@
  * whatever only computes new state goes behind the commit point. A new value of a parameter, buffer or optimiser state
  * is written straight into its place when nothing reads the old value afterwards and the kernel may write in place;
  * otherwise a copy follows. Everything else gets a place in the slab for as long as it is needed; a kernel's result
- * takes over the memory of an operand that dies there, where the kernel allows it. */
+ * takes over the memory of an operand that dies there, where the kernel allows it. A nest that reads a matrix product
+ * row by row *follows* it: the executor runs it on the rows of a tile while they are in the cache, so the two calls
+ * share one moment of time. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -19,6 +21,7 @@ typedef struct {
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;
     bool *late;                  /* by node: belongs behind the commit point */
+    bool *follows;               /* by position */
     bool early;                  /* --update=early: there is no commit point */
 } Plan;
 
@@ -219,6 +222,53 @@ static void order_calls(Plan *p, WfNodeId *order, int *n)
     }
 }
 
+/* ---- followers ---- */
+
+/* The last matrix product whose dense rows nest nd reads tile by tile; 0: none. */
+static WfNodeId leader(Plan *p, WfNodeId id)
+{
+    const WfNode *nd = wf_node(p->g, id);
+    WfNodeId last = 0;
+    for (int j = 0; nd->op->family == WF_LOOPNEST && j < nd->args[0].n; j++) {
+        const WfNode *n = wf_producer(p->g, nd->args[0].vals[j]);
+        WfLibraryCall c = {0};
+        WfStrided s;
+        if (!p->kernel[id]->by_tile[j] || !n || n->op->family != WF_LIBRARY || n->n_out != 1)
+            continue;
+        n->op->describe(p->g, n, &c);
+        if (strcmp(c.kind, "gemm") || !wf_call_operand(p->g, &c, c.n - 1, NULL, &s) || s.base != n->out || s.offset != 0)
+            continue;
+        WfNodeId at = wf_value(p->g, n->out)->node;
+        last = !last || p->call_of[at] > p->call_of[last] ? at : last;
+    }
+    return last;
+}
+
+/* Nests that may follow a product move right behind it, when all else that they read is there. */
+static void find_followers(Plan *p, WfNodeId *order, int n)
+{
+    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
+    p->follows = WF_NEWN(p->a, bool, (size_t)n + 1);
+    for (int c = 1; c < n; c++) {
+        WfNodeId id = order[c], before = p->late[id] ? 0 : leader(p, id);
+        const WfNode *nd = wf_node(p->g, id);
+        int at = before ? p->call_of[before] : -1, k = at < 0 ? 0 : reads(p, nd, in);
+        bool ready = at >= 0 && !(at + 1 < n && p->follows[at + 1]);
+        for (int j = 0; j < k && ready; j++)
+            ready = !wf_producer(p->g, in[j]) || p->call_of[wf_value(p->g, in[j])->node] <= at;
+        if (!ready)
+            continue;
+        for (int i = c; i > at + 1; i--) {
+            order[i] = order[i - 1];
+            p->follows[i] = p->follows[i - 1];
+            p->call_of[order[i]] = i;
+        }
+        order[at + 1] = id;
+        p->call_of[id] = at + 1;
+        p->follows[at + 1] = true;
+    }
+}
+
 /* ---- updates in place ---- */
 
 static void find_updates(Plan *p, const WfNodeId *order, int n)
@@ -364,6 +414,7 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
             kernel_call(p, order[c], &call);
         else
             library_call(p, order[c], &call);
+        call.follows = p->follows[c];
         WF_PUSH(p->a, &p->calls, call);
     }
     for (int i = 0; i < g->outputs.n; i++) { /* new state that could not be written into its place */
@@ -381,6 +432,12 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         p->p->commit = p->calls.n;
 }
 
+static void together(WfExeBuf *b, int follower)
+{
+    b->first = b->first > follower - 1 ? follower - 1 : b->first;
+    b->last = b->last < follower ? follower : b->last;
+}
+
 static void lifetimes(Plan *p)
 {
     for (int c = 0; c < p->calls.n; c++) {
@@ -395,9 +452,29 @@ static void lifetimes(Plan *p)
         if (k->workspace >= 0)
             p->bufs.at[k->workspace].first = p->bufs.at[k->workspace].last = c;
     }
+    for (int c = 1; c < p->calls.n; c++) { /* a follower runs between the tiles of the call before it */
+        const WfExeCall *pair = &p->calls.at[c - 1];
+        for (int q = 0; p->calls.at[c].follows && q < 2; q++) {
+            for (int i = 0; i < pair[q].n; i++)
+                if (pair[q].operand[i].buf >= 0)
+                    together(&p->bufs.at[pair[q].operand[i].buf], c);
+            if (pair[q].workspace >= 0)
+                together(&p->bufs.at[pair[q].workspace], c);
+        }
+    }
     for (int i = 0; i < p->p->n_outputs; i++) /* outputs are read when the program is over */
         if (p->p->outputs[i].buf >= 0)
             p->bufs.at[p->p->outputs[i].buf].last = p->calls.n;
+}
+
+/* Does the call that c follows read that buffer? Then only its own rows are done with when c runs. */
+static bool leader_reads(const Plan *p, int c, int buf)
+{
+    const WfExeCall *before = &p->calls.at[c - 1];
+    for (int i = 0; i + 1 < before->n; i++)
+        if (before->operand[i].buf == buf)
+            return true;
+    return before->workspace == buf;
 }
 
 /* Results that take over a dying operand's memory. */
@@ -415,7 +492,7 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
                 int ib = p->buf_of[nd->args[0].vals[j]], ob = p->buf_of[nd->out + (WfVal)o];
                 WfExeBuf *in = &p->bufs.at[ib], *out = &p->bufs.at[ob];
                 if (!k->inplace[o * n_in + j] || in->place != WF_PLACE_SLAB || out->place != WF_PLACE_SLAB ||
-                    in->last != c || in->bytes != out->bytes || taken[ib] || out->same_as >= 0)
+                    (p->follows[c] && leader_reads(p, c, ib)) || in->last != c || in->bytes != out->bytes || taken[ib] || out->same_as >= 0)
                     continue;
                 out->same_as = ib;
                 taken[ib] = true;
@@ -442,6 +519,7 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     order_calls(&p, order, &n);
     for (int c = 0; c < n; c++)
         p.call_of[order[c]] = c;
+    find_followers(&p, order, n);
     find_updates(&p, order, n);
     plan_calls(&p, order, n);
     p.p->outputs = WF_NEWN(p.a, WfExeOutput, (size_t)g->outputs.n + 1);

@@ -10,6 +10,7 @@ typedef struct {
     const char *name;        /* its C function */
     WfDim tiles, elements;
     bool *inplace;           /* [output * inputs + input]: may the result take over that input's memory? */
+    bool *by_tile;           /* by input: does tile t read only the t-th of `tiles` equal parts of its memory? */
     const char **checks;     /* place text of its k-th run-time check */
     int n_checks;
 } WfKernelInfo;

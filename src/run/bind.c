@@ -180,6 +180,8 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
         if (k->kind != WF_CALL_LIB)
             continue;
         fill_desc(s, b, p, k, &desc[c]);
+        if (c + 1 < p->n_calls && p->calls[c + 1].follows)
+            desc[c].param[1] = 1;
         size_t scratch = (wf_lib_scratch(&desc[c]) + 63) & ~(size_t)63;
         b->scratch_each = scratch > b->scratch_each ? scratch : b->scratch_each;
         if (k->workspace >= 0)
@@ -192,6 +194,10 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     b->patch = wf_arena_alloc(a, ((size_t)operands + 1) * sizeof *b->patch);
     for (int c = 0; c < p->n_calls; c++)
         bind_call(s, b, p, c, &desc[c]);
+    for (int c = 1; c < p->n_calls; c++) {
+        const WfLib *lib = b->calls[c - 1].lib;
+        b->calls[c].follows = p->calls[c].follows && lib && lib->rows && lib->n_rows == b->calls[c].tiles;
+    }
     b->values = WF_NEWN(a, long, (size_t)(WF_S_SYMBOLS + s->x->n_symbols));
     for (int i = 0; i < s->x->n_symbols; i++)
         b->values[WF_S_SYMBOLS + i] = symbols[i];

@@ -18,6 +18,7 @@ typedef struct {
     WfLib *lib;
     void **pointer;          /* operands; entries of inputs are filled before each run */
     long tiles;
+    bool follows;            /* runs row by row inside the call before */
     bool serial;             /* too small to be worth a second thread */
     size_t copy_bytes;
     void *workspace;

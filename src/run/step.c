@@ -18,13 +18,20 @@ static void note(WfStatusLine *line, int call)
         line->word[2] = call + 1;
 }
 
-static void run_lib(WfSession *s, const WfBoundCall *c, int thread, int n)
+/* next: the kernel that follows the call row by row; NULL: none. */
+static void run_lib(WfSession *s, const WfBoundCall *c, const WfBoundCall *next, long *st, int thread, int n)
 {
     uint8_t *scratch = s->slab + s->now->slab_bytes + (size_t)thread * s->now->scratch_each;
     for (int phase = 0; phase < c->lib->n_phases; phase++) {
         int64_t tiles = c->lib->tiles[phase], lo = tiles * thread / n, hi = tiles * (thread + 1) / n;
-        for (int64_t t = lo; t < hi; t++)
+        for (int64_t t = lo; t < hi; t++) {
             wf_lib_run(c->lib, phase, t, c->pointer, c->workspace, scratch, thread);
+            if (next && phase + 1 == c->lib->n_phases) {
+                int64_t first, end;
+                c->lib->rows(c->lib, t, &first, &end);
+                next->fn(next->pointer, s->now->values, st, first, end);
+            }
+        }
         if (phase + 1 < c->lib->n_phases && n > 1)
             wf_team_barrier(s->team);
     }
@@ -59,17 +66,17 @@ static void walk(void *arg, int thread, int n)
     long *st = s->status[thread].word;
     bool pending = false; /* serial work since the last barrier */
     for (int c = s->from; c < s->to; c++) {
-        WfBoundCall *k = &b->calls[c];
+        WfBoundCall *k = &b->calls[c], *next = c + 1 < s->to && !s->check_finite && k[1].follows ? k + 1 : NULL;
         bool alone = k->serial || n == 1;
         double t = s->profile && thread == 0 ? wf_now() : 0;
         if (alone && thread == 0) {
             if (k->kind == WF_CALL_KERNEL)
                 run_kernel(s, k, st, 0, 1);
             else if (k->kind == WF_CALL_LIB)
-                run_lib(s, k, 0, 1);
+                run_lib(s, k, next, st, 0, 1);
             else
                 memcpy(k->pointer[1], k->pointer[0], k->copy_bytes);
-            note(&s->status[0], c);
+            note(&s->status[0], c + (next != NULL));
         }
         if (alone) {
             pending = n > 1;
@@ -80,12 +87,13 @@ static void walk(void *arg, int thread, int n)
             if (k->kind == WF_CALL_KERNEL)
                 run_kernel(s, k, st, thread, n);
             else
-                run_lib(s, k, thread, n);
-            note(&s->status[thread], c);
+                run_lib(s, k, next, st, thread, n);
+            note(&s->status[thread], c + (next != NULL));
             wf_team_barrier(s->team);
         }
+        c += next != NULL;
         if (s->profile && thread == 0)
-            b->spent[c] += wf_now() - t;
+            b->spent[c - (next != NULL)] += wf_now() - t;
         if (s->check_finite) {
             if (thread == 0 && s->bad_call < 0 && !all_finite(s, c, &s->bad_operand))
                 s->bad_call = c;
