@@ -56,6 +56,12 @@ static void key_of(weft_program *p, char hex[65])
     }
     wf_options_key(&p->options, &o);
     add_text(h, o.at);
+    const char *const files[] = {p->options.loss_weights, p->options.pos_weight};
+    for (size_t i = 0; i < WF_LEN(files); i++) /* what the step takes from them, not where they lie, decides */
+        if (files[i]) {
+            WfFile *f = wf_file_map(p->ctx, p->arena, files[i]);
+            wf_sha_add(h, f->at, f->size);
+        }
     add_text(h, weft_version());
     Dl_info self; /* this build: the file that holds this code */
     if ((dladdr((void *)(uintptr_t)weft_version, &self) && self.dli_fname && !stat(self.dli_fname, &st)) ||
