@@ -31,6 +31,7 @@ import torch.utils._pytree as pytree
 from safetensors.torch import save_file
 
 RTOL = 1e-4  # of every quantity, unless float32 itself is farther from float64 than a tenth of it
+RTOL64 = 1e-12  # of modules in float64, whose rounding is 1e-16
 METRIC = ("max|a-b| / max(max|a|, max|b|, 0.01*M) per tensor, "
           "M = largest |value| over all tensors of the group (grad.*, param1.*, param5.*, buffer5.*, ...)")
 OPTIMIZERS = {
@@ -272,10 +273,12 @@ def judge(case, single, double, initial):
     } for n in loose("param")]
     if loose("buffer"):  # they follow an unstable parameter: a running mean behind a bias, say
         case["unstable_buffers"] = loose("buffer")
+    single_precision = any(v.dtype != torch.float64 for n, v in single.values.items() if n.startswith(last))
+    floor = RTOL if single_precision else RTOL64
     unstable = {("param", n) for n in loose("param")} | {("buffer", n) for n in loose("buffer")}
     calm = {n: d for n, d in diffs.items() if (group_of(n).rstrip("0123456789"), n.split(".", 1)[-1]) not in unstable}
     calm_most, _ = worst_by_group(calm)
-    bound = lambda groups: max([RTOL] + [10 * d for g, d in calm_most.items() if g.startswith(groups)])
+    bound = lambda groups: max([floor] + [10 * d for g, d in calm_most.items() if g.startswith(groups)])
     case["tolerance"] = {"loss_rtol": bound("loss"), "grad_rtol": bound(("grad", "out")),
                          "param_rtol": bound(("param", "buffer")), "metric": METRIC}
 

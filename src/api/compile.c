@@ -3,6 +3,7 @@
  * writers cannot harm each other, and a damaged one is compiled again with a warning. */
 #include "api/api.h"
 
+#include "emit/emit.h"
 #include "import/import.h"
 #include "ops/ops.h"
 #include "pipeline.h"
@@ -45,7 +46,7 @@ static void key_of(weft_program *p, char hex[65])
     WfSha *h = wf_sha_new(p->ctx, p->arena);
     WfStr o = {.arena = p->arena};
     struct stat st;
-    const char *cc = wf_env("WEFT_CC") ? wf_env("WEFT_CC") : "gcc";
+    const char *all[WF_MAX_COMPILERS], *cc = wf_compilers(p->arena, all, WF_MAX_COMPILERS) ? all[0] : "none";
     wf_sha_add(h, p->identity, p->identity_size);
     for (int i = 0; i < p->graph->inputs.n; i++) { /* the weight table: ties are not in the graph's JSON */
         const WfInput *in = &p->graph->inputs.at[i];
@@ -56,6 +57,12 @@ static void key_of(weft_program *p, char hex[65])
     }
     wf_options_key(&p->options, &o);
     add_text(h, o.at);
+    const char *const files[] = {p->options.loss_weights, p->options.pos_weight};
+    for (size_t i = 0; i < WF_LEN(files); i++) /* what the step takes from them, not where they lie, decides */
+        if (files[i]) {
+            WfFile *f = wf_file_map(p->ctx, p->arena, files[i]);
+            wf_sha_add(h, f->at, f->size);
+        }
     add_text(h, weft_version());
     Dl_info self; /* this build: the file that holds this code */
     if ((dladdr((void *)(uintptr_t)weft_version, &self) && self.dli_fname && !stat(self.dli_fname, &st)) ||

@@ -267,10 +267,10 @@ typedef struct {
     /* model */
     WfLoss loss;
     WfReduction reduction;
-    char *target, *loss_weights, *weights; /* NULL: not given */
+    char *target, *loss_weights, *pos_weight, *weights; /* NULL: not given */
     double label_smoothing, beta, delta;
     int64_t ignore_index, predictions; /* predictions: output leaf, -1: chosen by the compiler */
-    bool accept_lost_stopgrad;
+    bool log_target, soft_target, accept_lost_stopgrad;
     /* optimiser */
     WfOptim optimizer;
     WfHyper hyper;

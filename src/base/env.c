@@ -9,7 +9,7 @@ const WfEnvVar wf_env_table[] = {
     { "WEFT_CACHE_DIR", "folder of compiled kernels and steps", "$XDG_CACHE_HOME/weft" },
     { "WEFT_PROFILE", "set: the time of every call of a step is measured and reported when the session ends", "off" },
     { "WEFT_KEEP_C", "set: the folder with the generated C and the compiler's messages is kept", "off" },
-    { "WEFT_CC", "C compiler for kernels", "gcc" },
+    { "WEFT_CC", "C compiler for kernels", "the first of cc, gcc, clang, gcc-NN, clang-NN in PATH that works" },
     { "WEFT_THREADS", "threads of a session", "the number of cores this process may use" },
     { "WEFT_ISA", "instruction set of kernels: v3 (AVX2) or v4 (AVX-512)", "the best that this machine has" },
     { "WEFT_LOG", "least level to log: error, warn, info, debug", "info" },

@@ -64,6 +64,9 @@ static const struct {
     {"ignore-index", "loss", BIT(WF_LOSS_CROSS_ENTROPY) | BIT(WF_LOSS_NLL)},
     {"loss-weights", "loss",
      BIT(WF_LOSS_CROSS_ENTROPY) | BIT(WF_LOSS_NLL) | BIT(WF_LOSS_BCE) | BIT(WF_LOSS_BCE_WITH_LOGITS)},
+    {"pos-weight", "loss", BIT(WF_LOSS_BCE_WITH_LOGITS)},
+    {"soft-target", "loss", BIT(WF_LOSS_CROSS_ENTROPY)},
+    {"log-target", "loss", BIT(WF_LOSS_KL_DIV)},
     {"beta", "loss", BIT(WF_LOSS_SMOOTH_L1)},
     {"delta", "loss", BIT(WF_LOSS_HUBER)},
     {"betas", "optimizer", BIT(WF_OPTIM_ADAM) | BIT(WF_OPTIM_ADAMW)},
@@ -135,6 +138,8 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
 {
     if (o->reduction == WF_REDUCE_BATCHMEAN && o->loss != WF_LOSS_KL_DIV)
         wf_fail(ctx, WEFT_ERR_USAGE, "reduction batchmean exists for the loss kl_div only");
+    if (o->soft_target && wf_option_origin(o, "ignore-index") != WF_FROM_DEFAULT)
+        wf_fail(ctx, WEFT_ERR_USAGE, "option ignore-index names a class, but with soft-target the target holds probabilities");
     check_only(ctx, o);
     check_optimizer(ctx, o);
     check_schedule(ctx, o);

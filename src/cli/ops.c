@@ -2,6 +2,7 @@
  */
 #include "cli/cli.h"
 
+#include "emit/emit.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -36,11 +37,16 @@ int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 
 int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    (void)ctx, (void)o, (void)words;
+    const char *cc[WF_MAX_COMPILERS];
+    int n = wf_compilers(ctx->arena, cc, WF_MAX_COMPILERS);
+    (void)o, (void)words;
     for (const WfEnvVar *v = wf_env_table; v->name; v++) {
         const char *now = wf_env(v->name);
         printf("%-16s %s\n%-16s   %s%s\n", v->name, v->meaning, "",
                now ? "= " : "not set: ", now ? now : v->fallback);
     }
+    printf("\nC compilers, in the order in which they are tried:%s\n", n ? "" : " none");
+    for (int i = 0; i < n; i++)
+        printf("  %s\n", cc[i]);
     return 0;
 }

@@ -1,9 +1,11 @@
 /* The C compiler. Each kernel is compiled to an object of its own, so that equal loop nests of one model or of several
  * compile once: objects are cached by the hash of text, flags and compiler version. Two compiler processes run at a
  * time; the objects are then linked into one shared object. Compilers are started by posix_spawn, never a bare fork,
- * since the host may hold locks or MPI state. */
+ * since the host may hold locks or MPI state. A compiler that fails is passed over for the next that is there, with a
+ * warning: an old one may lack the instruction set. */
 #include "emit/emit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -25,20 +27,36 @@ typedef struct {
     const char *march;
     char *version;
     const char *cache_dir;
+    int running;
+    struct { pid_t pid; int k; char *log, *cached; } run[PARALLEL]; /* oldest first */
 } Cc;
+
+static const char install[] = "Install gcc (apt-get install gcc) or name a compiler in WEFT_CC; a step from `weft compile` "
+                              "(.weft) needs none.";
 
 /* The text is vectors already: the compiler's own vectoriser would only cost time. */
 static const char *const flags[] = {"-std=gnu11", "-O2", "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
                                     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-w",
-                                    "-Wno-psabi", "-fno-asynchronous-unwind-tables", NULL};
+                                    "-Wno-psabi", "-fno-asynchronous-unwind-tables",
+#ifdef WEFT_SANITIZE_FLAGS
+                                    WEFT_SANITIZE_FLAGS, "-fno-sanitize-recover=all", "-g1",
+#endif
+                                    NULL};
 
-static void remove_dir(void *p)
+/* Waits for compilers that still run and removes the scratch folder, which holds files only. */
+static void clean_up(void *p)
 {
     Cc *c = p;
-    char *cmd[] = {"rm", "-rf", c->dir, NULL};
-    pid_t pid;
-    if (posix_spawnp(&pid, "rm", NULL, NULL, cmd, environ) == 0)
-        waitpid(pid, NULL, 0);
+    for (; c->running; c->running--)
+        while (waitpid(c->run[c->running - 1].pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    DIR *d = wf_env("WEFT_KEEP_C") ? NULL : opendir(c->dir);
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d));)
+        unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(c->dir);
 }
 
 /* Starts argv with its messages going to `log`. */
@@ -53,8 +71,8 @@ static pid_t start(Cc *c, char *const *argv, const char *log)
     int rc = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&fa);
     if (rc)
-        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Install gcc (apt-get install gcc) or name a compiler in WEFT_CC.",
-                   "the C compiler '%s' cannot be started: %s", argv[0], strerror(rc));
+        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL, install, "the C compiler '%s' cannot be started: %s", argv[0],
+                   strerror(rc));
     return pid;
 }
 
@@ -104,7 +122,7 @@ static pid_t compile_one(Cc *c, const WfKernelSource *k, const char *src, const 
     wf_str_puts(&s, k->prelude);
     wf_str_printf(&s, "__attribute__((visibility(\"default\")))\n%s", k->text);
     wf_write_file(c->ctx, src, s.at, s.n);
-    char *argv[24];
+    char *argv[32];
     int n = 0;
     argv[n++] = (char *)c->cc;
     for (int i = 0; flags[i]; i++)
@@ -131,6 +149,9 @@ static void link_all(Cc *c, char *const *objs, int n, const char *out)
     for (int i = 0; i < n; i++)
         argv[k++] = objs[i];
     argv[k++] = "-lm";
+#ifdef WEFT_SANITIZE_FLAGS
+    argv[k++] = WEFT_SANITIZE_FLAGS;
+#endif
     argv[k] = NULL;
     finish(c, start(c, argv, log), log);
 }
@@ -167,66 +188,108 @@ static bool usable(Cc *c, const char *cached)
     return !memcmp(hex, f->at + f->size - 64, 64);
 }
 
+/* Waits for the oldest compiler and keeps its object. */
+static void wait_oldest(Cc *c, char *const *objs)
+{
+    pid_t pid = c->run[0].pid;
+    int k = c->run[0].k;
+    char *log = c->run[0].log, *cached = c->run[0].cached;
+    memmove(c->run, c->run + 1, sizeof *c->run * (PARALLEL - 1));
+    c->running--;
+    finish(c, pid, log);
+    if (cached)
+        keep_object(c, objs[k], cached);
+}
+
+static void compile_all(Cc *c, const WfKernelSource *k, int n, char **objs, int *n_compiled)
+{
+    for (int i = 0; i < n; i++) {
+        char hex[65], *cached = NULL;
+        if (c->cache_dir) {
+            key_of(c, &k[i], hex);
+            objs[i] = cached = wf_arena_printf(c->a, "%s/k/%.2s/%s.o", c->cache_dir, hex, hex + 2);
+            if (usable(c, cached))
+                continue;
+            wf_mkdirs(c->ctx, wf_arena_printf(c->a, "%s/k/%.2s", c->cache_dir, hex));
+        }
+        objs[i] = wf_arena_printf(c->a, "%s/%d.o", c->dir, i);
+        if (c->running == PARALLEL)
+            wait_oldest(c, objs);
+        wf_check_cancel(c->ctx);
+        char *log = wf_arena_printf(c->a, "%s/%d.log", c->dir, i);
+        pid_t pid = compile_one(c, &k[i], wf_arena_printf(c->a, "%s/%d.c", c->dir, i), objs[i], log);
+        c->run[c->running].pid = pid;
+        c->run[c->running].k = i;
+        c->run[c->running].log = log;
+        c->run[c->running++].cached = cached;
+        ++*n_compiled;
+    }
+    while (c->running)
+        wait_oldest(c, objs);
+}
+
+typedef struct {
+    WfCtx *ctx;
+    WfArena *a;
+    const WfKernelSource *k;
+    int n, isa;
+    const char *cache_dir, *cc;
+    const uint8_t **object;
+    size_t *size;
+    int *n_compiled;
+} Task;
+
+static void with_one_compiler(void *p)
+{
+    Task *t = p;
+    Cc *c = WF_NEW(t->a, Cc);
+    const char *scratch = wf_env("TMPDIR");
+    char *tmp = wf_arena_printf(t->a, "%s/weft-cc-XXXXXX", scratch && *scratch ? scratch : "/tmp");
+    c->ctx = t->ctx;
+    c->a = t->a;
+    c->cc = t->cc;
+    c->march = t->isa >= 4 ? "-march=x86-64-v4" : "-march=x86-64-v3";
+    c->cache_dir = t->cache_dir;
+    if (!mkdtemp(tmp))
+        wf_fail(t->ctx, WEFT_ERR_IO, "no scratch folder '%s' can be made: %s", tmp, strerror(errno));
+    c->dir = tmp;
+    WfDefer *cleanup = wf_defer(t->ctx, clean_up, c);
+    c->version = version_of(c);
+    char **objs = WF_NEWN(t->a, char *, (size_t)t->n + 1);
+    *t->n_compiled = 0;
+    compile_all(c, t->k, t->n, objs, t->n_compiled);
+    char *out = wf_arena_printf(t->a, "%s/kernels.so", c->dir);
+    link_all(c, objs, t->n, out);
+    WfFile *f = wf_file_map(t->ctx, t->a, out);
+    uint8_t *copy = wf_arena_alloc(t->a, f->size);
+    memcpy(copy, f->at, f->size);
+    *t->object = copy;
+    *t->size = f->size;
+    wf_defer_run(cleanup);
+}
+
 void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, int isa, const char *cache_dir,
                         const uint8_t **object, size_t *size, int *n_compiled)
 {
-    Cc *c = WF_NEW(a, Cc);
-    const char *scratch = wf_env("TMPDIR");
-    char *tmp = wf_arena_printf(a, "%s/weft-cc-XXXXXX", scratch && *scratch ? scratch : "/tmp");
-    c->ctx = ctx;
-    c->a = a;
-    c->cc = wf_env("WEFT_CC") ? wf_env("WEFT_CC") : "gcc";
-    c->march = isa >= 4 ? "-march=x86-64-v4" : "-march=x86-64-v3";
-    c->cache_dir = cache_dir;
-    if (!mkdtemp(tmp))
-        wf_fail(ctx, WEFT_ERR_IO, "no scratch folder '%s' can be made: %s", tmp, strerror(errno));
-    c->dir = tmp;
-    WfDefer *cleanup = wf_env("WEFT_KEEP_C") ? NULL : wf_defer(ctx, remove_dir, c);
-    c->version = version_of(c);
-    char **objs = WF_NEWN(a, char *, (size_t)n + 1);
-    struct { pid_t pid; int k; char *log, *cached; } run[PARALLEL] = {0};
-    int running = 0;
-    *n_compiled = 0;
-    for (int i = 0; i <= n; i++) {
-        char hex[65], *cached = NULL;
-        if (i < n) {
-            key_of(c, &k[i], hex);
-            if (cache_dir) {
-                cached = wf_arena_printf(a, "%s/k/%.2s/%s.o", cache_dir, hex, hex + 2);
-                objs[i] = cached;
-                if (usable(c, cached))
-                    continue;
-                wf_mkdirs(ctx, wf_arena_printf(a, "%s/k/%.2s", cache_dir, hex));
-            }
-            objs[i] = wf_arena_printf(a, "%s/%d.o", c->dir, i);
-        }
-        if (running == PARALLEL || i == n)
-            do { /* wait for the oldest */
-                if (!running)
-                    break;
-                finish(c, run[0].pid, run[0].log);
-                if (run[0].cached)
-                    keep_object(c, objs[run[0].k], run[0].cached);
-                memmove(run, run + 1, sizeof *run * (PARALLEL - 1));
-                running--;
-            } while (i == n);
-        if (i == n)
-            break;
-        wf_check_cancel(ctx);
-        run[running].k = i;
-        run[running].cached = cached;
-        run[running].log = wf_arena_printf(a, "%s/%d.log", c->dir, i);
-        run[running].pid = compile_one(c, &k[i], wf_arena_printf(a, "%s/%d.c", c->dir, i), objs[i], run[running].log);
-        running++;
-        ++*n_compiled;
+    const char *cc[WF_MAX_COMPILERS];
+    int n_cc = wf_compilers(a, cc, WF_MAX_COMPILERS);
+    Task t = {ctx, a, k, n, isa, cache_dir, NULL, object, size, n_compiled};
+    WfDiag first = {0};
+    if (!n_cc)
+        wf_fail_at(ctx, WEFT_ERR_ENVIRONMENT, NULL, install,
+                   "no C compiler was found: PATH has no cc, gcc, clang, gcc-NN or clang-NN");
+    for (int i = 0; i < n_cc; i++) {
+        t.cc = cc[i];
+        weft_status s = wf_guard(ctx, with_one_compiler, &t);
+        if (s == WEFT_OK)
+            return;
+        if (s != WEFT_ERR_ENVIRONMENT)
+            wf_reraise(ctx, s);
+        if (!i) /* the first failure is reported when none works */
+            first = (WfDiag){s, wf_arena_strdup(a, ctx->diag.message), ctx->diag.place ? wf_arena_strdup(a, ctx->diag.place) : NULL,
+                             ctx->diag.hint ? wf_arena_strdup(a, ctx->diag.hint) : NULL};
+        if (i + 1 < n_cc)
+            wf_log(ctx, WF_LOG_WARN, "%s does not compile the kernels, %s is tried", cc[i], cc[i + 1]);
     }
-    char *out = wf_arena_printf(a, "%s/kernels.so", c->dir);
-    link_all(c, objs, n, out);
-    WfFile *f = wf_file_map(ctx, a, out);
-    uint8_t *copy = wf_arena_alloc(a, f->size);
-    memcpy(copy, f->at, f->size);
-    *object = copy;
-    *size = f->size;
-    if (cleanup)
-        wf_defer_run(cleanup);
+    wf_fail_at(ctx, first.code, first.place, first.hint, "%s", first.message);
 }

@@ -27,9 +27,15 @@ void wf_emit_prelude(WfStr *out, const char *text);
 
 /* Compiles kernels into one shared object. texts[i] are complete function texts with their final names. Reads and
  * fills the kernel cache (dir may be NULL: none). Returns the object's bytes in arena memory. isa: 3 (AVX2) or 4
- * (AVX-512). Raises WEFT_ERR_ENVIRONMENT when there is no working compiler. */
+ * (AVX-512). Compilers are tried in the order of wf_compilers. Raises WEFT_ERR_ENVIRONMENT when none of them works,
+ * with what the first said. */
 typedef struct { const char *name, *prelude, *text; } WfKernelSource;
 void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, int isa, const char *cache_dir,
                         const uint8_t **object, size_t *size, int *n_compiled);
+
+/* The C compilers to try, best first: WEFT_CC alone if it is set, else those of PATH. Returns how many, 0: none. Nothing
+ * is started. */
+enum { WF_MAX_COMPILERS = 16 };
+int wf_compilers(WfArena *a, const char **out, int max);
 
 #endif

@@ -22,20 +22,21 @@ static WfVal target(WfGraph *g, const char *name, WfDtype t, int rank, const WfD
     return wf_add_input(g, WF_IN_USER, name, t, rank, shape);
 }
 
-/* The loss's weight, in the dtype of x: one per class, or (BCE) of a shape that broadcasts to x's. */
-static WfVal loss_weights(WfGraph *g, const WfOptions *o, WfVal x, bool by_class)
+/* The one tensor of `file`, a constant of that name in the dtype of x: a number per class, or one of a shape that
+ * broadcasts to x's. 0 without a file. */
+static WfVal weights_from(WfGraph *g, const char *file, const char *name, WfVal x, bool by_class)
 {
-    if (!o->loss_weights)
+    if (!file)
         return 0;
-    WfTensors *t = wf_safetensors_open(g->ctx, g->arena, o->loss_weights);
+    WfTensors *t = wf_safetensors_open(g->ctx, g->arena, file);
     WfDim shape[WF_MAX_RANK];
     const WfTensor *w = t->at;
-    if (t->n != 1 || w->dtype != WF_F32 || (by_class ? w->rank != 1 : w->rank > wf_rank_of(g, x)))
-        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 tensor with %s is expected", o->loss_weights,
+    if (t->n != 1 || (w->dtype != WF_F32 && w->dtype != WF_F64) || (by_class ? w->rank != 1 : w->rank > wf_rank_of(g, x)))
+        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 or f64 tensor with %s is expected", file,
                 by_class ? "a weight per class" : "weights that broadcast to the predictions");
     for (int i = 0; i < w->rank; i++)
         shape[i] = w->shape[i];
-    WfVal v = wf_add_input(g, WF_IN_CONST, "loss.weight", WF_F32, w->rank, shape);
+    WfVal v = wf_add_input(g, WF_IN_CONST, name, w->dtype, w->rank, shape);
     WfInput *in = &g->inputs.at[g->inputs.n - 1];
     in->data = w->data;
     for (int64_t i = w->rank - 1, stride = 1; i >= 0; stride *= w->shape[i--])
@@ -44,44 +45,47 @@ static WfVal loss_weights(WfGraph *g, const WfOptions *o, WfVal x, bool by_class
     return by_class ? v : wf_expand_like(g, v, x);
 }
 
+static WfVal class_loss(WfGraph *g, const WfOptions *o, WfVal x, const char *name, int reduction)
+{
+    const WfValue *v = wf_value(g, x);
+    WfDim shape[WF_MAX_RANK], ignore = wf_econst(g->exprs, o->ignore_index);
+    int r = 0;
+    if (v->rank < 1)
+        wf_fail(g->ctx, WEFT_ERR_USAGE, "--loss needs an output with classes; the model's is %s", wf_shape_text(g, x));
+    for (int i = 0; i < v->rank; i++) /* labels [N, d..] for [N, C, d..] */
+        if (i != (v->rank > 1 ? 1 : 0))
+            shape[r++] = v->shape[i];
+    WfVal y = o->soft_target ? target(g, name, v->dtype, v->rank, v->shape) : target(g, name, WF_I64, r, shape);
+    WfVal w = weights_from(g, o->loss_weights, "loss.weight", x, true);
+    if (o->loss == WF_LOSS_NLL)
+        return wf_emit(g, "aten.nll_loss_nd", "vvvdi", x, y, w, reduction, ignore);
+    return wf_emit(g, "aten.cross_entropy_loss", "vvvdif", x, y, w, reduction, ignore, o->label_smoothing);
+}
+
 static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
 {
     const WfValue *v = wf_value(g, x);
     const char *name = o->target ? o->target : "y";
     int reduction = o->reduction == WF_REDUCE_SUM ? 2 : 1;
-    if (o->loss == WF_LOSS_CROSS_ENTROPY || o->loss == WF_LOSS_NLL) { /* labels [N, d..] for [N, C, d..] */
-        WfDim shape[WF_MAX_RANK];
-        int r = 0;
-        if (v->rank < 1)
-            wf_fail(g->ctx, WEFT_ERR_USAGE, "--loss needs an output with classes; the model's is %s",
-                    wf_shape_text(g, x));
-        for (int i = 0; i < v->rank; i++)
-            if (i != (v->rank > 1 ? 1 : 0))
-                shape[r++] = v->shape[i];
-        WfVal y = target(g, name, WF_I64, r, shape), w = loss_weights(g, o, x, true);
-        if (o->loss == WF_LOSS_NLL)
-            return wf_emit(g, "aten.nll_loss_nd", "vvvdd", x, y, w, reduction, (int)o->ignore_index);
-        return wf_emit(g, "aten.cross_entropy_loss", "vvvddf", x, y, w, reduction, (int)o->ignore_index,
-                       o->label_smoothing);
-    }
-    WfVal y = target(g, name, v->dtype, v->rank, v->shape);
+    if (o->loss == WF_LOSS_CROSS_ENTROPY || o->loss == WF_LOSS_NLL)
+        return class_loss(g, o, x, name, reduction);
+    WfVal y = target(g, name, v->dtype, v->rank, v->shape), w = weights_from(g, o->loss_weights, "loss.weight", x, false);
     switch (o->loss) {
     case WF_LOSS_MSE: return wf_emit(g, "aten.mse_loss", "vvd", x, y, reduction);
     case WF_LOSS_L1: return wf_emit(g, "aten.l1_loss", "vvd", x, y, reduction);
     case WF_LOSS_SMOOTH_L1: return wf_emit(g, "aten.smooth_l1_loss", "vvdf", x, y, reduction, o->beta);
     case WF_LOSS_HUBER: return wf_emit(g, "aten.huber_loss", "vvdf", x, y, reduction, o->delta);
-    case WF_LOSS_BCE:
-        return wf_emit(g, "aten.binary_cross_entropy", "vvvd", x, y, loss_weights(g, o, x, false), reduction);
+    case WF_LOSS_BCE: return wf_emit(g, "aten.binary_cross_entropy", "vvvd", x, y, w, reduction);
     case WF_LOSS_BCE_WITH_LOGITS:
-        return wf_emit(g, "aten.binary_cross_entropy_with_logits", "vvvnd", x, y, loss_weights(g, o, x, false),
-                       reduction);
+        return wf_emit(g, "aten.binary_cross_entropy_with_logits", "vvvvd", x, y, w,
+                       weights_from(g, o->pos_weight, "loss.pos_weight", x, false), reduction);
     default: break;
     }
     if (o->reduction == WF_REDUCE_BATCHMEAN) {
-        WfVal s = wf_emit(g, "aten.kl_div", "vvd", x, y, 2);
+        WfVal s = wf_emit(g, "aten.kl_div", "vvdb", x, y, 2, o->log_target);
         return wf_div(g, s, wf_dim_scalar(g, v->dtype, v->rank ? v->shape[0] : 1));
     }
-    return wf_emit(g, "aten.kl_div", "vvd", x, y, reduction);
+    return wf_emit(g, "aten.kl_div", "vvdb", x, y, reduction, o->log_target);
 }
 
 static void check_loss(WfGraph *g, WfVal loss, bool own)

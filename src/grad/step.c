@@ -1,5 +1,5 @@
 /* The optimiser as nodes: clipping, then PyTorch's exact update formulas per parameter (torch/optim: single-tensor
- * forms; operations in the same order, scalars computed in double outside and read as f32). A parameter that no
+ * forms; operations in the same order, scalars computed in double outside and read in the parameter's precision). A parameter that no
  * gradient reaches is left alone: no decay, no state. */
 #include "grad/grad.h"
 
@@ -28,20 +28,18 @@ static int group_of(Step *s, const char *param)
     return s->n_groups++;
 }
 
-static WfVal scalar(Step *s, int group, const char *what)
-{
-    char *name = wf_arena_printf(s->g->arena, "group%d.%s", group, what);
-    for (int i = 0; i < s->g->inputs.n; i++)
-        if (s->g->inputs.at[i].role == WF_IN_SCALAR && !strcmp(s->g->inputs.at[i].name, name))
-            return s->g->inputs.at[i].val;
-    WfVal v = wf_add_input(s->g, WF_IN_SCALAR, name, WF_F32, 0, NULL);
-    s->g->inputs.at[s->g->inputs.n - 1].of = wf_arena_printf(s->g->arena, "%d", group);
-    return v;
-}
-
+/* The run-time scalar in the precision of `like`: f64 for f64, f32 for all others, converted where it is used. */
 static WfVal scalar_as(Step *s, int group, const char *what, WfVal like)
 {
-    return wf_cast(s->g, scalar(s, group, what), wf_dtype_of(s->g, like));
+    WfDtype t = wf_dtype_of(s->g, like);
+    bool wide = t == WF_F64;
+    char *name = wf_arena_printf(s->g->arena, "group%d.%s%s", group, wide ? "f64." : "", what);
+    for (int i = 0; i < s->g->inputs.n; i++)
+        if (s->g->inputs.at[i].role == WF_IN_SCALAR && !strcmp(s->g->inputs.at[i].name, name))
+            return wf_cast(s->g, s->g->inputs.at[i].val, t);
+    WfVal v = wf_add_input(s->g, WF_IN_SCALAR, name, wide ? WF_F64 : WF_F32, 0, NULL);
+    s->g->inputs.at[s->g->inputs.n - 1].of = wf_arena_printf(s->g->arena, "%d", group);
+    return wf_cast(s->g, v, t);
 }
 
 static WfVal state(Step *s, const char *param, const char *what, WfVal like, double fill)
@@ -189,13 +187,16 @@ static const struct { const char *name; void (*f)(FORMULA); } optimisers[] = {
 
 /* ---- clipping ---- */
 
-/* L2 norm over all gradients, and clip_grad_norm_'s coefficient min(1, max / (norm + 1e-6)). */
+/* L2 norm over all gradients, in f64 if one of them is, and clip_grad_norm_'s coefficient min(1, max / (norm + 1e-6)). */
 static WfVal global_norm(Step *s, const WfOutput *grads, int n)
 {
     WfGraph *g = s->g;
     WfVal total = 0;
+    WfDtype t = WF_F32;
+    for (int i = 0; i < n; i++)
+        t = wf_dtype_of(g, grads[i].val) == WF_F64 ? WF_F64 : t;
     for (int i = 0; i < n; i++) {
-        WfVal d = wf_cast(g, grads[i].val, WF_F32);
+        WfVal d = wf_cast(g, grads[i].val, t);
         WfVal sq = wf_sum(g, wf_mul(g, d, d), WF_ALL_DIMS(wf_rank_of(g, d)), false);
         total = total ? wf_add(g, total, sq) : sq;
     }

@@ -1,5 +1,5 @@
-/* Convolutions on channels-last activations: small late layers on the register tile (convolve.c), all others
- * through oneDNN, one thread each, which is what follows.
+/* Convolutions on channels-last activations: small late layers on the register tile (convolve.c), float64 as plain sums
+ * (conv_f64.c), all others through oneDNN, one thread each, which is what follows.
  *
  * Forward and backward-data cut the batch into tiles of a few samples; one primitive for the tile, one for
  * the remainder. The weights are first put into the layout that oneDNN asks for, in a phase of their own. The
@@ -193,12 +193,16 @@ static bool describe_both(const Shape *s, dnnl_engine_t engine, dnnl_primitive_d
     return false;
 }
 
+static bool is_f64(const WfLibDesc *d) { return d->operand[0].dtype == WF_F64; }
+
 static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
 {
     Shape s;
     dnnl_engine_t engine;
     dnnl_primitive_desc_t pd[2];
     read_shape(d, &s);
+    if (is_f64(d))
+        return;
     if (wf_convolve_takes(d, &s)) {
         wf_convolve_sizes(d, &s, workspace, scratch);
         return;
@@ -223,11 +227,12 @@ static bool check_operands(const WfLibDesc *d, const Shape *s, char *why, size_t
 {
     const WfOperand *x = &d->operand[s->src], *w = &d->operand[s->weights], *y = &d->operand[s->dst];
     int rank = s->spatial + 2;
+    WfDtype t = is_f64(d) ? WF_F64 : WF_F32;
     if (rank < 3 || rank > 5)
         return wf_refuse(why, size, "x has %d dimensions, expected 3 to 5", rank);
-    if (!wf_want(d, s->src, "x", WF_F32, rank, why, size) ||
-        !wf_want(d, s->weights, "w", WF_F32, rank, why, size) ||
-        !wf_want(d, s->dst, "y", WF_F32, rank, why, size))
+    if (!wf_want(d, s->src, "x", t, rank, why, size) ||
+        !wf_want(d, s->weights, "w", t, rank, why, size) ||
+        !wf_want(d, s->dst, "y", t, rank, why, size))
         return false;
     if (s->n < 1 || y->shape[0] != s->n)
         return wf_refuse(why, size, "the batch is empty or differs between x and y");
@@ -251,9 +256,9 @@ static bool check_operands(const WfLibDesc *d, const Shape *s, char *why, size_t
     }
     if (reach + 1 != count)
         return wf_refuse(why, size, "w has gaps: copy it to a dense layout");
-    if (s->has_bias && (!wf_want(d, s->bias, "bias", WF_F32, 1, why, size) ||
+    if (s->has_bias && (!wf_want(d, s->bias, "bias", t, 1, why, size) ||
                         d->operand[s->bias].shape[0] != s->o || !wf_dense(&d->operand[s->bias])))
-        return wf_refuse(why, size, "bias is not a dense f32[O]");
+        return wf_refuse(why, size, "bias is not a dense %s[O]", wf_dtype_name(t));
     return true;
 }
 
@@ -265,7 +270,7 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     read_shape(d, &s);
     if (!check_operands(d, &s, why, size))
         return false;
-    if (wf_convolve_takes(d, &s))
+    if (is_f64(d) || wf_convolve_takes(d, &s))
         return true;
     if (!choose_isa(d))
         return wf_refuse(why, size, "oneDNN already runs at another ISA level in this process");
@@ -453,6 +458,10 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
 {
     Shape s;
     read_shape(d, &s);
+    if (is_f64(d)) {
+        wf_conv_f64_create(arena, &s, lib);
+        return;
+    }
     if (wf_convolve_takes(d, &s)) {
         wf_convolve_create(arena, d, &s, lib);
         return;

@@ -23,6 +23,9 @@ void wf_convolve_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s
 void wf_convolve_weight_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace, size_t *scratch);
 void wf_convolve_weight_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
 
+/* All three in float64; no workspace, no scratch. */
+void wf_conv_f64_create(WfArena *arena, const WfConvShape *s, WfLib *lib);
+
 /* What one position of the output reads along one dim: n positions of the source from `src` on, by the taps
  * from `tap` on. */
 typedef struct {

@@ -24,7 +24,7 @@
  *     and of B, one has stride 1; the last dim of D has stride 1. Three operands: no bias.
  * conv_fwd         x[N,C,s..] w[O,C/g,k..] bias[O]? y[N,O,s..]          p0 groups, p1 stride, p4 dilation,
  * conv_bwd_data    dy w dx                                              p7 padding, three each
- * conv_bwd_weight  x dy dw dbias?                                       f32; spatial rank 1 to 3
+ * conv_bwd_weight  x dy dw dbias?                                       f32 or f64; spatial rank 1 to 3
  *     Activations dense channels-last, w dense in any order of its dims.
  * attention_fwd    q[B,H,Tq,D] k[B,Hkv,Tk,D] v[B,Hkv,Tk,Dv] mask? o lse p0: causal; f0: scale, 0 = 1/sqrt(D)
  * attention_bwd    q k v o do lse mask? dq dk dv                        the same

@@ -105,13 +105,14 @@ static int bce(DECOMPOSE)
     return 1;
 }
 
-/* (x - t) / max(x (1 - x), 1e-12): finite where the logarithms are cut off */
+/* (x - t) / max(x (1 - x), 1e-12): finite where the logarithms are cut off. PyTorch's bound is a float32 constant in
+ * float64, too. */
 static void bce_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
     WfVal x = T(0), t = T(1);
     if (wf_wants(g, 0)) {
         WfVal spread = wf_mul(g, x, wf_sub(g, wf_like(g, x, 1), x));
-        spread = wf_binary(g, "prim.max", spread, wf_like(g, x, 1e-12));
+        spread = wf_binary(g, "prim.max", spread, wf_like(g, x, 1e-12f));
         dx[0] = wf_mul(g, dy[0], wf_div(g, wf_sub(g, x, t), spread));
     }
     if (wf_wants(g, 1)) {

@@ -74,7 +74,7 @@ struct WfSession {
     bool stop;
     int bad_call, bad_operand;
     bool profile;            /* WEFT_PROFILE: per-call times of the first thread */
-    float *scalars;          /* one per input; used for SCALAR inputs */
+    double *scalars;         /* one slot per input, of its dtype; used for SCALAR inputs */
 };
 
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind);

@@ -1,6 +1,6 @@
 /* Run-time scalars: what the update kernels read besides tensors. They are computed in double from a group's
  * hyperparameters, the step number t (1 for the first) and the learning rate, as torch.optim does in Python, and
- * stored as float32. One row a name; grad/step asks for them by these names. */
+ * stored as float32, for float64 parameters as they are. One row a name; grad/step asks for them by these names. */
 #include "run/private.h"
 
 #include <math.h>

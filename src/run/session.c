@@ -109,7 +109,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->borrowed = WF_NEWN(a, bool, n);
     s->state_offset = WF_NEWN(a, int64_t, n);
     s->fed_shape = WF_NEWN(a, int64_t, n * WF_EXE_RANK);
-    s->scalars = WF_NEWN(a, float, n);
+    s->scalars = WF_NEWN(a, double, n);
     s->status = WF_NEWN(a, WfStatusLine, (size_t)s->threads);
     int64_t at = 0;
     for (int i = 0; i < x->n_inputs; i++) {

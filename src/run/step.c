@@ -187,7 +187,7 @@ static void set_scalars(WfSession *s)
         if (in->role != WF_XIN_SCALAR)
             continue;
         int group = in->of ? in->of[0] - '0' : 0;
-        const char *name = strchr(in->name, '.');
+        const char *name = strrchr(in->name, '.'); /* group0.lr, group0.f64.lr */
         if (in->of) {
             group = 0;
             for (const char *c = in->of; *c >= '0' && *c <= '9'; c++)
@@ -197,7 +197,7 @@ static void set_scalars(WfSession *s)
         double lr = !g ? 0 : g->lr_scale < 0 ? g->lr : s->lr * g->lr_scale;
         if (!name || !g || !wf_scalar_value(name + 1, g, lr, s->steps + 1, &v))
             wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step wants the unknown run-time value %s", in->name);
-        s->scalars[i] = (float)v;
+        wf_store_f64(in->dtype, &s->scalars[i], v);
     }
 }
 

@@ -18,6 +18,31 @@ fails "a plan option is too late" 2 "clip-norm" "$weft" train step.weft "${run[@
 fails "no compiler and no cache" 1 "compiler" env PATH=/nonexistent WEFT_CC=/nonexistent XDG_CACHE_HOME="$folder/none" \
     "$weft" train "$mlp" "${options[@]}" "${run[@]}"
 
+# Which compiler: WEFT_CC alone when it is set, else what PATH has; one that fails is passed over.
+real=$(command -v "${CC:-gcc}")
+mkdir broken only none
+printf '#!/bin/sh\necho "cc: error: bad value for -march" >&2\nexit 1\n' >broken/cc
+chmod +x broken/cc
+ln -s "$real" only/gcc-12
+ln -s "$(command -v as)" "$(command -v ld)" only/
+one() { env XDG_CACHE_HOME="$folder/$1" PATH="$2" "$weft" train "$refs/linreg_sgd/model.pt2" --data reg.safetensors --steps 1; }
+data reg.safetensors x=F32:16x4:rand y=F32:16x1:rand
+works "a compiler that fails" one c1 "$folder/broken:$PATH"
+check "is passed over" grep -qE "^warning: $folder/broken/cc does not compile the kernels, .*cc.* is tried" err
+works "gcc-12 alone will do" one c2 "$folder/only"
+fails "no compiler at all" 1 "no C compiler was found: PATH has no cc, gcc, clang, gcc-NN or clang-NN" one c3 "$folder/none"
+check "says what to install" grep -q "apt-get install gcc.*WEFT_CC.*needs none" err
+fails "WEFT_CC that fails" 1 "bad value for -march" env WEFT_CC="$folder/broken/cc" XDG_CACHE_HOME="$folder/c4" \
+    "$weft" train "$refs/linreg_sgd/model.pt2" --data reg.safetensors --steps 1
+works "the list of compilers" env PATH="$folder/only:$folder/none" "$weft" env
+check "is what was found" test "$(tail -1 out)" = "  $folder/only/gcc-12"
+mkdir scratch
+works "scratch files" env TMPDIR="$folder/scratch" XDG_CACHE_HOME="$folder/c5" "$weft" compile "$mlp" -o s.weft
+check "are removed" test -z "$(ls scratch)"
+fails "those of a failure" 1 "bad value" env WEFT_CC="$folder/broken/cc" TMPDIR="$folder/scratch" XDG_CACHE_HOME="$folder/c6" \
+    "$weft" compile "$mlp" -o s.weft
+check "are removed as well" test -z "$(ls scratch)"
+
 # A second run takes the step from the cache; a damaged entry is compiled again with a warning.
 works "a second run" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
 check "uses the cache" grep -q "(cached)" err

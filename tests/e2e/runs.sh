@@ -15,6 +15,17 @@ works "steps run on into further epochs" train --steps 12 --threads 1 --out e
 check "12 lines" test "$(wc -l <e/metrics.jsonl)" -eq 12
 check "no path in the weights" sh -c "! grep -qF '$folder' a/final.safetensors"
 
+# A compiled step holds the weights of its loss: other weights in the same file are another step, also in the cache.
+first_loss() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[1]).readline())["loss"])' "$1/metrics.jsonl"; }
+weighted() { train --no-shuffle --loss cross_entropy --predictions 1 --loss-weights w.safetensors --steps 1 --threads 1 --out "$1"; }
+data w.safetensors w=F32:4:zero,0=1.0,1=1.0,2=1.0,3=1.0
+works "weights of the classes" weighted w1
+works "and again" weighted w2
+data w.safetensors w=F32:4:zero,0=9.0,1=1.0,2=1.0,3=1.0
+works "other weights in the same file" weighted w3
+check "the same loss" test "$(first_loss w1)" = "$(first_loss w2)"
+check "another loss" test "$(first_loss w1)" != "$(first_loss w3)"
+
 # Predictions: the last batch is padded, the padding is cut. Labels are not needed.
 data x.safetensors x=F32:37x12:rand
 works "predict from an export" "$weft" run "$mlp" --weights a/final.safetensors --data x.safetensors --batch-size 8 --out p.safetensors

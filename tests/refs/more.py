@@ -75,6 +75,20 @@ class TwoOrders(nn.Module):  # a joined image is read channels last by a convolu
         return F.cross_entropy(small + self.b(h).mean((2, 3)), y)
 
 
+class Wide(nn.Module):  # every kind of convolution in float64
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 8, (3, 2), dilation=2, groups=4, bias=False)
+        self.t, self.c = nn.ConvTranspose2d(8, 4, 3, stride=2, output_padding=1), nn.Conv1d(4, 6, 5, padding=2)
+        self.d, self.n = nn.Conv3d(1, 2, (2, 2, 3)), nn.BatchNorm2d(8)
+        self.double()
+
+    def forward(self, x, y):
+        h = self.t(self.b(F.relu(self.n(self.a(x)))))
+        h = torch.tanh(self.c(h.flatten(2)))
+        return F.cross_entropy(self.d(h.unflatten(1, (1, 6)).unflatten(3, (2, -1))).mean((2, 3)).flatten(1), y)
+
+
 def rows(dtype=torch.float32):
     return [(torch.randn(6, 8, dtype=dtype), torch.randint(0, 4, (6,))) for _ in range(3)]
 
@@ -101,6 +115,9 @@ def cases():
         yield name, lambda: MLP(), rows, optimizer, more
     yield "groups_one_at_zero", lambda: MLP(), rows, groups, {}
     yield "f64_clip", lambda: MLP(torch.float64), lambda: rows(torch.float64), of(optim.AdamW, lr=0.01), dict(clip_norm=0.1)
+    yield "f64_adagrad", lambda: MLP(torch.float64), lambda: rows(torch.float64), of(optim.Adagrad, lr=0.1, weight_decay=0.1), {}
+    pictures = lambda: [(torch.randn(4, 3, 12, 12, dtype=torch.float64), torch.randint(0, 10, (4,))) for _ in range(3)]
+    yield "f64_conv", Wide, pictures, of(optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01), {}
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
     yield "clamped_weight", Clamped, rows, of(optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.1), {}
     words = lambda: [(torch.randint(0, 10, (4, 5)), torch.randint(0, 10, (4, 5))) for _ in range(3)]

@@ -167,6 +167,10 @@ static void options_must_fit_together(void **state)
     set(f, "label-smoothing", "0.1");
     refuse_check(f, "option label-smoothing has no meaning for loss none");
     set(f, "loss", "cross_entropy");
+    set(f, "soft-target", "true");
+    set(f, "ignore-index", "3");
+    refuse_check(f, "option ignore-index names a class, but with soft-target the target holds probabilities");
+    set(f, "soft-target", "false");
     set(f, "schedule", "step");
     refuse_check(f, "schedule step needs the option step-size");
     set(f, "step-size", "3");
