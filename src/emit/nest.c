@@ -15,6 +15,7 @@
 #define LANES 16
 #define MAX_GUARDS 12
 #define BLOCK 4096           /* elements of a tile of a flat pointwise kernel */
+#define CHAIN 64             /* float32 additions in a row, then the partial sum is put aside */
 
 typedef enum { C_F, C_D, C_I, C_L, C_B } Class;   /* f32, f64, int32, int64 lanes; truth values (int32 0, -1) */
 static const char suffix[] = {'f', 'd', 'i', 'l', 'i'};
@@ -62,6 +63,7 @@ typedef struct {
     WfMap *reductions;       /* value -> Val of its result */
     WF_VEC(WfDim) touched;   /* dry run: every address, guard and index expression */
     bool dry;
+    int flush, flush_every;  /* the loop that puts partial sums aside, after how many turns; -1: none does */
 } Em;
 
 static Class class_of(WfDtype t)
@@ -961,11 +963,60 @@ static void store_pass(Em *m, const Guards *none)
         }
 }
 
-/* The reduced loops around the vector loop; returns what closes them. */
-static void open_loop(Em *m, WfStr *s, int i)
+/* ---- long sums: a running float32 sum loses with every addition, so a long one is a compensated sum of short ones ---- */
+
+static bool in_parts(const Em *m, const Acc *acc)
 {
-    wf_str_printf(s, "for (long %s = 0; %s < %s; %s++) {\n", m->loop[i].name, m->loop[i].name,
-                  text(m, m->loop[i].size), m->loop[i].name);
+    return m->flush >= 0 && acc->cls == C_F && !strcmp(acc->n->schema->name, "prim.sum");
+}
+
+/* Chooses the loop after whose turns partial sums are put aside: the innermost one that, with the loops inside it, makes
+ * more than CHAIN additions. loops: the reduced ones around the vector loop, slowest first. */
+static void find_flush(Em *m, const int *loops, int n, const Acc *acc, int n_acc)
+{
+    int64_t inside = 1, size;
+    m->flush = -1;
+    for (int k = m->vec < 0 || m->column ? n - 1 : n; k >= 0 && m->flush < 0; k--) {
+        int i = k == n ? m->vec : loops[k];
+        bool lit = wf_elit(m->e, m->loop[i].size, &size);
+        size = i == m->vec ? (size + LANES - 1) / LANES : size;
+        if (lit && size <= CHAIN / inside) {
+            inside *= size;
+            continue;
+        }
+        m->flush = i;
+        m->flush_every = (int)(CHAIN / inside);
+    }
+    bool any = false;
+    for (int i = 0; i < n_acc; i++)
+        if (in_parts(m, &acc[i])) {
+            wf_str_printf(&m->tile, "vf r%ds = splat_f(0), r%de = splat_f(0);\n", acc[i].acc, acc[i].acc);
+            any = true;
+        }
+    if (!any)
+        m->flush = -1;
+}
+
+static void put_aside(Em *m, const Acc *acc, int n_acc, WfStr *s)
+{
+    for (int i = 0; i < n_acc; i++)
+        if (in_parts(m, &acc[i]))
+            wf_str_printf(s, "aside_f(&r%ds, &r%de, &r%d);\n", acc[i].acc, acc[i].acc, acc[i].acc);
+}
+
+/* One of the reduced loops around the vector loop. */
+static void wrap_loop(Em *m, int i, const Acc *acc, int n_acc, const char *body, WfStr *s)
+{
+    const char *v = m->loop[i].name, *size = text(m, m->loop[i].size);
+    if (i != m->flush) {
+        wf_str_printf(s, "for (long %s = 0; %s < %s; %s++) {\n%s}\n", v, v, size, v, body);
+        return;
+    }
+    wf_str_printf(s, "for (long %sb = 0; %sb < %s; %sb += %d) {\nconst long %se = %sb + %d < %s ? %sb + %d : %s;\n", v, v,
+                  size, v, m->flush_every, v, v, m->flush_every, size, v, m->flush_every, size);
+    wf_str_printf(s, "for (long %s = %sb; %s < %se; %s++) {\n%s}\n", v, v, v, v, v, body);
+    put_aside(m, acc, n_acc, s);
+    wf_str_puts(s, "}\n");
 }
 
 static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
@@ -995,10 +1046,21 @@ static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
     }
     Loop *v = &m->loop[m->vec];
     const char *begin = v->reduced || m->reduced ? "0" : "vb", *end = v->reduced || m->reduced ? text(m, v->size) : "ve";
+    const char *stop = end;
     wf_str_printf(into, "{ long %s = %s;\n", v->name, begin);
+    if (whole && m->flush == m->vec) {
+        int step = LANES * m->flush_every;
+        stop = "stop";
+        wf_str_printf(into, "while (%s + 16 <= %s) {\nconst long stop = %s + %d < %s ? %s + %d : %s;\n", v->name, end,
+                      v->name, step, end, v->name, step, end);
+    }
     if (whole)
-        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v->name, end, v->name,
+        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v->name, stop, v->name,
                       bodies[0].at ? bodies[0].at : "");
+    if (stop != end) {
+        put_aside(m, acc, n_acc, into);
+        wf_str_puts(into, "}\n");
+    }
     if (rest)
         wf_str_printf(into, "if (%s < %s) { const int m = (int)(%s - %s);\n%s}\n", v->name, end, end, v->name,
                       bodies[1].at ? bodies[1].at : "");
@@ -1026,8 +1088,11 @@ static void finish_reduction(Em *m, const Acc *acc)
 static void one_pass(Em *m)
 {
     Acc acc[64];
-    int n_acc = 0;
+    int n_acc = 0, loops[WF_MAX_RANK], n = 0;
     bool any = false;
+    for (int i = 0; i < m->n_loops; i++)
+        if (m->loop[i].reduced && i != m->vec)
+            loops[n++] = i;
     for (int i = 1; i < m->g->nodes.n; i++) {
         const WfNode *n = wf_node(m->g, (WfNodeId)i);
         if (n->op->family != WF_REDUCE || m->stage[n->out] != m->pass + 1 || n_acc == 64)
@@ -1045,11 +1110,8 @@ static void one_pass(Em *m)
         any |= m->out[k].full && m->out[k].stage == m->pass;
     if (!n_acc && !any)
         return;
+    find_flush(m, loops, n, acc, n_acc);
     /* scopes of the reduced loops outside the vector loop */
-    int loops[WF_MAX_RANK], n = 0;
-    for (int i = 0; i < m->n_loops; i++)
-        if (m->loop[i].reduced && i != m->vec)
-            loops[n++] = i;
     WfStr inner = {.arena = m->a}, body[WF_MAX_RANK];
     for (int i = 0; i < n; i++) {
         body[i] = (WfStr){.arena = m->a};
@@ -1067,13 +1129,14 @@ static void one_pass(Em *m)
     WfStr whole = inner;
     for (int i = n - 1; i >= 0; i--) {
         WfStr s = {.arena = m->a};
-        open_loop(m, &s, loops[i]);
-        wf_str_puts(&s, body[i].at ? body[i].at : "");
-        wf_str_puts(&s, whole.at ? whole.at : "");
-        wf_str_puts(&s, "}\n");
+        wf_str_puts(&body[i], whole.at ? whole.at : "");
+        wrap_loop(m, loops[i], acc, n_acc, body[i].at ? body[i].at : "", &s);
         whole = s;
     }
     wf_str_puts(&m->tile, whole.at ? whole.at : "");
+    for (int i = 0; i < n_acc; i++)
+        if (in_parts(m, &acc[i]))
+            wf_str_printf(&m->tile, "r%d = joined_f(r%ds, r%de, r%d);\n", acc[i].acc, acc[i].acc, acc[i].acc, acc[i].acc);
     for (int i = 0; i < n_acc; i++)
         finish_reduction(m, &acc[i]);
 }
