@@ -1,5 +1,7 @@
 /* Convolutions. All become prim.conv, whose padding is the same on both sides; a transposed convolution is
- * the data gradient of an ordinary one. Inputs without a batch dimension get one. */
+ * the data gradient of an ordinary one. Inputs without a batch dimension get one. The library's convolutions
+ * know no float64: that is a product of the weight with the windows of the input, or, transposed, a sum over
+ * the windows that a product fills. */
 #include "ops/ops_private.h"
 
 #include <string.h>
@@ -34,6 +36,71 @@ static void per_dim(const WfArg *a, int s, WfDim *v)
         v[i] = a->n > i ? a->ints[i] : a->ints[0];
 }
 
+/* w[O, C/groups, k..] as [N, groups, O/groups, C/groups k..] */
+static WfVal weight_rows(WfGraph *g, WfVal w, WfDim batch, WfDim groups)
+{
+    WfDim out = wf_efloordiv(E(g), wf_size_of(g, w, 0), groups), k = 1;
+    for (int i = 1; i < wf_rank_of(g, w); i++)
+        k = wf_emul(E(g), k, wf_size_of(g, w, i));
+    return wf_expand(g, wf_reshape(g, w, 4, (WfDim[]){1, groups, out, k}), 4,
+                     (WfDim[]){batch, groups, out, k});
+}
+
+static WfDim product(WfGraph *g, const WfDim *v, int n)
+{
+    WfDim all = 1;
+    for (int i = 0; i < n; i++)
+        all = wf_emul(E(g), all, v[i]);
+    return all;
+}
+
+/* x[N, C, in..] and w[O, C/groups, k..] to [N, O, out..] */
+static WfVal by_windows(WfGraph *g, WfVal x, WfVal w, int s, const WfDim *stride, const WfDim *pad,
+                        const WfDim *dil, WfDim groups)
+{
+    WfDim batch = wf_size_of(g, x, 0), o = wf_size_of(g, w, 0), shape[WF_MAX_RANK] = {batch, o};
+    WfDim kernel = product(g, wf_value(g, w)->shape + 1, s + 1);
+    int dims[WF_MAX_RANK] = {0, 1};
+    for (int i = 0; i < s; i++)
+        x = wf_pad_dim(g, x, 2 + i, pad[i], pad[i], 0);
+    for (int i = 0; i < s; i++) {
+        x = wf_emit(g, "prim.window", "vdiii", x, 2 + i, wf_size_of(g, w, 2 + i), stride[i], dil[i]);
+        dims[2 + i] = 2 + s + i;
+        dims[2 + s + i] = 2 + i;
+    }
+    for (int i = 0; i < s; i++)
+        shape[2 + i] = wf_size_of(g, x, 2 + i);
+    WfDim places = product(g, shape + 2, s);
+    x = wf_permute(g, x, dims); /* [N, C, k.., out..] */
+    x = wf_reshape(g, x, 4, (WfDim[]){batch, groups, kernel, places});
+    return wf_reshape(g, wf_matmul(g, weight_rows(g, w, batch, groups), x), s + 2, shape);
+}
+
+/* dy[N, O, out..] and w[O, C/groups, k..] to `shape`, [N, C, in..] */
+static WfVal onto_windows(WfGraph *g, WfVal dy, WfVal w, const WfDim *shape, int s, const WfDim *stride,
+                          const WfDim *pad, const WfDim *dil, WfDim groups)
+{
+    WfDim batch = wf_size_of(g, dy, 0), full[WF_MAX_RANK] = {batch, shape[1]}, lo[WF_MAX_RANK] = {0};
+    WfDim rows = wf_efloordiv(E(g), wf_size_of(g, w, 0), groups);
+    int dims[WF_MAX_RANK] = {0, 1};
+    for (int i = 0; i < s; i++) {
+        full[2 + i] = wf_size_of(g, w, 2 + i);
+        full[2 + s + i] = wf_size_of(g, dy, 2 + i);
+        dims[2 + i] = 2 + s + i;
+        dims[2 + s + i] = 2 + i;
+        lo[2 + i] = wf_esub(E(g), 0, pad[i]);
+    }
+    WfDim places = product(g, full + 2 + s, s);
+    dy = wf_reshape(g, dy, 4, (WfDim[]){batch, groups, rows, places});
+    WfVal y = wf_matmul(g, wf_transpose(g, weight_rows(g, w, batch, groups), 2, 3), dy);
+    y = wf_permute(g, wf_reshape(g, y, 2 + 2 * s, full), dims); /* [N, C, out.., k..] */
+    for (int i = s - 1; i >= 0; i--) {
+        WfDim padded = wf_eadd(E(g), shape[2 + i], wf_emul(E(g), 2, pad[i]));
+        y = wf_emit(g, "prim.fold", "vdiii", y, 2 + i, padded, stride[i], dil[i]);
+    }
+    return wf_pad(g, y, lo, lo, 0);
+}
+
 static int plain(WfGraph *g, const WfNode *n, WfVal x, const WfDim *stride, const WfDim *pad,
                  const WfDim *dil, WfDim groups, WfVal *out)
 {
@@ -44,7 +111,9 @@ static int plain(WfGraph *g, const WfNode *n, WfVal x, const WfDim *stride, cons
     if (wf_size_of(g, x, 1) != wf_emul(E(g), wf_size_of(g, T(1), 1), groups))
         wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input %s has other channels",
                      wf_shape_text(g, T(1)), wf_shape_text(g, T(0)));
-    WfVal y = wf_emit(g, "prim.conv", "vvIIIi", x, T(1), stride, s, pad, s, dil, s, groups);
+    WfVal y = wf_dtype_of(g, x) == WF_F64
+                  ? by_windows(g, x, T(1), s, stride, pad, dil, groups)
+                  : wf_emit(g, "prim.conv", "vvIIIi", x, T(1), stride, s, pad, s, dil, s, groups);
     y = with_bias(g, y, T(2));
     out[0] = single ? wf_squeeze(g, y, 0) : y;
     return 1;
@@ -112,8 +181,9 @@ static int transposed(WfGraph *g, const WfNode *n, const WfArg *strides, const W
         shape[2 + i] = cut ? size : wf_eadd(e, size, wf_eadd(e, lo[2 + i], hi[2 + i]));
         pad[i] = cut ? 0 : pad[i];
     }
-    WfVal y =
-        wf_emit(g, "prim.conv_bwd_data", "vvIIIIi", x, w, shape, s + 2, stride, s, pad, s, dil, s, groups);
+    WfVal y = wf_dtype_of(g, x) == WF_F64 ? onto_windows(g, x, w, shape, s, stride, pad, dil, groups)
+                                          : wf_emit(g, "prim.conv_bwd_data", "vvIIIIi", x, w, shape, s + 2,
+                                                    stride, s, pad, s, dil, s, groups);
     y = with_bias(g, cut ? wf_pad(g, y, lo, hi, 0) : y, T(2));
     out[0] = single ? wf_squeeze(g, y, 0) : y;
     return 1;
