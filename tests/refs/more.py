@@ -23,6 +23,15 @@ class MLP(nn.Module):
         return F.cross_entropy(self.b(torch.tanh(self.a(x))), y)
 
 
+class SameName(MLP):  # a parameter named as an argument of forward
+    def __init__(self):
+        super().__init__()
+        self.x = nn.Parameter(torch.randn(8))
+
+    def forward(self, x, y):
+        return super().forward(x * self.x, y)
+
+
 class Odd(MLP):  # frozen, unused and detached parameters
     def __init__(self):
         super().__init__()
@@ -118,6 +127,7 @@ def cases():
         yield name, lambda: MLP(), rows, optimizer, more
     yield "groups_one_at_zero", lambda: MLP(), rows, groups, {}
     yield "f64_clip", lambda: MLP(torch.float64), lambda: rows(torch.float64), of(optim.AdamW, lr=0.01), dict(clip_norm=0.1)
+    yield "argument_named_as_parameter", SameName, rows, of(optim.SGD, lr=0.1), {}
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
     yield "clamped_weight", Clamped, rows, of(optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.1), {}
     words = lambda: [(torch.randint(0, 10, (4, 5)), torch.randint(0, 10, (4, 5))) for _ in range(3)]
