@@ -196,7 +196,7 @@ static void own_constants(WfExe *x, const WfGraph *model, const WfGraph *step)
         const WfValue *v = wf_value(step, in->val);
         bool known = in->role != WF_IN_CONST || !in->data;
         for (int k = 0; k < model->inputs.n && !known; k++)
-            known = !strcmp(model->inputs.at[k].name, in->name);
+            known = model->inputs.at[k].role == WF_IN_CONST && !strcmp(model->inputs.at[k].name, in->name);
         if (known)
             continue;
         WfTensor *t = &w->at[w->n];
@@ -257,7 +257,8 @@ static void mark_predicting(WfExe *x, const WfGraph *g)
     mark_sources(g, need);
     for (int i = 0; i < g->inputs.n; i++)
         for (int k = 0; k < x->n_inputs; k++)
-            if (g->inputs.at[i].role == WF_IN_USER && !strcmp(x->inputs[k].name, g->inputs.at[i].name))
+            if (g->inputs.at[i].role == WF_IN_USER && x->inputs[k].role == WF_XIN_USER &&
+                !strcmp(x->inputs[k].name, g->inputs.at[i].name))
                 x->inputs[k].predicts = need[g->inputs.at[i].val];
 }
 

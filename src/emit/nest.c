@@ -18,6 +18,7 @@
 #define MAX_ACC 64
 #define WIDE 8               /* most vectors side by side in a tile of a column kernel */
 #define BLOCK 4096           /* elements of a tile of a flat pointwise kernel */
+#define CHAIN 64             /* float32 additions in a row, then the partial sum is put aside */
 
 typedef enum { C_F, C_D, C_I, C_L, C_B } Class;   /* f32, f64, int32, int64 lanes; truth values (int32 0, -1) */
 static const char suffix[] = {'f', 'd', 'i', 'l', 'i'};
@@ -71,6 +72,7 @@ typedef struct {
     int n_cut;
     int64_t lo, hi;          /* the piece whose text is written; hi 0: no such piece */
     int wide;                /* column kernels: vectors side by side in a tile */
+    int flush, flush_every;  /* the loop that puts partial sums aside, after how many turns; -1: none does */
 } Em;
 
 static Class class_of(WfDtype t)
@@ -1034,11 +1036,60 @@ static void store_pass(Em *m, const Guards *none)
         }
 }
 
-/* The reduced loops around the vector loop; returns what closes them. */
-static void open_loop(Em *m, WfStr *s, int i)
+/* ---- long sums: a running float32 sum loses with every addition, so a long one is a compensated sum of short ones ---- */
+
+static bool in_parts(const Em *m, const Acc *acc)
 {
-    wf_str_printf(s, "for (long %s = 0; %s < %s; %s++) {\n", m->loop[i].name, m->loop[i].name,
-                  text(m, m->loop[i].size), m->loop[i].name);
+    return m->flush >= 0 && acc->cls == C_F && !strcmp(acc->n->schema->name, "prim.sum");
+}
+
+/* Chooses the loop after whose turns partial sums are put aside: the innermost one that, with the loops inside it, makes
+ * more than CHAIN additions. loops: the reduced ones around the vector loop, slowest first. */
+static void find_flush(Em *m, const int *loops, int n, const Acc *acc, int n_acc)
+{
+    int64_t inside = 1, size;
+    m->flush = -1;
+    for (int k = m->vec < 0 || m->column ? n - 1 : n; k >= 0 && m->flush < 0; k--) {
+        int i = k == n ? m->vec : loops[k];
+        bool lit = wf_elit(m->e, m->loop[i].size, &size);
+        size = i == m->vec ? (size + LANES - 1) / LANES : size;
+        if (lit && size <= CHAIN / inside) {
+            inside *= size;
+            continue;
+        }
+        m->flush = i;
+        m->flush_every = (int)(CHAIN / inside);
+    }
+    bool any = false;
+    for (int i = 0; i < n_acc; i++)
+        if (in_parts(m, &acc[i])) {
+            wf_str_printf(&m->tile, "vf r%ds = splat_f(0), r%de = splat_f(0);\n", acc[i].acc, acc[i].acc);
+            any = true;
+        }
+    if (!any)
+        m->flush = -1;
+}
+
+static void put_aside(Em *m, const Acc *acc, int n_acc, WfStr *s)
+{
+    for (int i = 0; i < n_acc; i++)
+        if (in_parts(m, &acc[i]))
+            wf_str_printf(s, "aside_f(&r%ds, &r%de, &r%d);\n", acc[i].acc, acc[i].acc, acc[i].acc);
+}
+
+/* One of the reduced loops around the vector loop. */
+static void wrap_loop(Em *m, int i, const Acc *acc, int n_acc, const char *body, WfStr *s)
+{
+    const char *v = m->loop[i].name, *size = text(m, m->loop[i].size);
+    if (i != m->flush) {
+        wf_str_printf(s, "for (long %s = 0; %s < %s; %s++) {\n%s}\n", v, v, size, v, body);
+        return;
+    }
+    wf_str_printf(s, "for (long %sb = 0; %sb < %s; %sb += %d) {\nconst long %se = %sb + %d < %s ? %sb + %d : %s;\n", v, v,
+                  size, v, m->flush_every, v, v, m->flush_every, size, v, m->flush_every, size);
+    wf_str_printf(s, "for (long %s = %sb; %s < %se; %s++) {\n%s}\n", v, v, v, v, v, body);
+    put_aside(m, acc, n_acc, s);
+    wf_str_puts(s, "}\n");
 }
 
 /* The loop over one piece of the vector loop, or over all of it: whole vectors, then the lanes that are left. */
@@ -1068,10 +1119,20 @@ static void vector_piece(Em *m, Acc *acc, int n_acc, bool any, const char *begin
         wf_str_printf(into, "{ const int m = 1; (void)m;\n%s}\n", bodies[1].at ? bodies[1].at : "");
         return;
     }
-    const char *v = m->loop[m->vec].name;
+    const char *v = m->loop[m->vec].name, *stop = end;
     wf_str_printf(into, "{ long %s = %s;\n", v, begin);
+    if (whole && m->flush == m->vec) {
+        int step = LANES * m->flush_every;
+        stop = "stop";
+        wf_str_printf(into, "while (%s + 16 <= %s) {\nconst long stop = %s + %d < %s ? %s + %d : %s;\n", v, end, v, step,
+                      end, v, step, end);
+    }
     if (whole)
-        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v, end, v, bodies[0].at ? bodies[0].at : "");
+        wf_str_printf(into, "for (; %s + 16 <= %s; %s += 16) {\n%s}\n", v, stop, v, bodies[0].at ? bodies[0].at : "");
+    if (stop != end) {
+        put_aside(m, acc, n_acc, into);
+        wf_str_puts(into, "}\n");
+    }
     if (rest)
         wf_str_printf(into, "if (%s < %s) { const int m = (int)(%s - %s);\n%s}\n", v, end, end, v,
                       bodies[1].at ? bodies[1].at : "");
@@ -1105,6 +1166,8 @@ static void vector_body(Em *m, Acc *acc, int n_acc, bool any, WfStr *into)
 
 static void finish_reduction(Em *m, const Acc *acc)
 {
+    if (in_parts(m, acc))
+        wf_str_printf(&m->tile, "r%d = joined_f(r%ds, r%de, r%d);\n", acc->acc, acc->acc, acc->acc, acc->acc);
     Val r = fresh(m, is_arg(acc->n) ? C_L : acc->cls, 1);
     const char *name = acc->n->schema->name + 5;
     if (m->column && is_arg(acc->n))
@@ -1153,23 +1216,23 @@ static int begin_reductions(Em *m, Acc *acc)
 
 static void one_pass(Em *m)
 {
-    Acc acc[WIDE][MAX_ACC];
+    Acc acc[WIDE * MAX_ACC]; /* by vector of the tile */
     Guards none = {.n = 0};
-    int n_acc = 0;
+    int n_acc = 0, loops[WF_MAX_RANK], n = 0;
     bool any = false;
+    for (int i = 0; i < m->n_loops; i++)
+        if (m->loop[i].reduced && i != m->vec)
+            loops[n++] = i;
     for (int u = 0; u < m->wide; u++) {
         turn_to(m, u);
-        n_acc = begin_reductions(m, acc[u]);
+        n_acc = begin_reductions(m, acc + u * n_acc);
     }
     for (int k = 0; k < m->n_out; k++)
         any |= m->out[k].full && m->out[k].stage == m->pass;
     if (!n_acc && !any)
         return;
+    find_flush(m, loops, n, acc, n_acc * m->wide);
     /* scopes of the reduced loops outside the vector loop */
-    int loops[WF_MAX_RANK], n = 0;
-    for (int i = 0; i < m->n_loops; i++)
-        if (m->loop[i].reduced && i != m->vec)
-            loops[n++] = i;
     WfStr inner = {.arena = m->a}, body[WF_MAX_RANK];
     for (int i = 0; i < n; i++) {
         body[i] = (WfStr){.arena = m->a};
@@ -1179,25 +1242,23 @@ static void one_pass(Em *m)
     for (int u = 0; m->column && u < m->wide; u++) {
         turn_to(m, u);
         for (int i = 0; i < n_acc; i++)
-            accumulate(m, &acc[u][i], n_acc == 1 && !any, &none);
+            accumulate(m, &acc[u * n_acc + i], n_acc == 1 && !any, &none);
         store_pass(m, &none);
     }
     if (!m->column)
-        vector_body(m, acc[0], n_acc, any, &inner);
+        vector_body(m, acc, n_acc, any, &inner);
     WfStr whole = inner;
     for (int i = n - 1; i >= 0; i--) {
         WfStr s = {.arena = m->a};
-        open_loop(m, &s, loops[i]);
-        wf_str_puts(&s, body[i].at ? body[i].at : "");
-        wf_str_puts(&s, whole.at ? whole.at : "");
-        wf_str_puts(&s, "}\n");
+        wf_str_puts(&body[i], whole.at ? whole.at : "");
+        wrap_loop(m, loops[i], acc, n_acc * m->wide, body[i].at ? body[i].at : "", &s);
         whole = s;
     }
     wf_str_puts(&m->tile, whole.at ? whole.at : "");
     for (int u = 0; u < m->wide; u++) {
         turn_to(m, u);
         for (int i = 0; i < n_acc; i++)
-            finish_reduction(m, &acc[u][i]);
+            finish_reduction(m, &acc[u * n_acc + i]);
     }
 }
 

@@ -77,6 +77,12 @@ static const Snippet by_class[] = {
 };
 
 static const Snippet plain[] = {
+    /* Partial sums of a long sum: added to the sum so far, with what the addition rounds off kept beside it. What
+     * infinities and NaN leave there counts for nothing. */
+    {"aside_f", FN "void aside_f(vf *sum, vf *lost, vf *part) { vf s = *sum + *part, b = s - *sum; *lost += (*sum - (s - "
+                "b)) + (*part - b); *sum = s; *part = splat_f(0); }\n"},
+    {"joined_f", FN "vf joined_f(vf sum, vf lost, vf part) { aside_f(&sum, &lost, &part); return sum + sel_f(lost == lost, "
+                 "lost, part); }\n"},
     {"hamax_b", FN "int hamax_b(vi x) { int r = 0; for (int l = 0; l < 16; l++) r |= x[l]; return r; }\n"},
     {"hamin_b", FN "int hamin_b(vi x) { int r = -1; for (int l = 0; l < 16; l++) r &= x[l]; return r; }\n"},
     {"cvt_ff", FN "vf cvt_ff(vf x) { return x; }\n"},

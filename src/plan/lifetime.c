@@ -72,10 +72,11 @@ static WfExeBuf describe(Plan *p, WfVal v)
     return b;
 }
 
-static int input_index(WfExe *x, const char *name)
+/* A parameter, a state and an argument of forward may share a name. */
+static int input_index(const WfExe *x, const WfInput *in)
 {
     for (int i = 0; i < x->n_inputs; i++)
-        if (!strcmp(x->inputs[i].name, name))
+        if (x->inputs[i].role == (WfExeRole)in->role && !strcmp(x->inputs[i].name, in->name))
             return i;
     return -1;
 }
@@ -98,7 +99,7 @@ static void plan_inputs(Plan *p)
         }
     }
     for (int i = 0; i < g->inputs.n; i++) {
-        int at = input_index(x, g->inputs.at[i].name);
+        int at = input_index(x, &g->inputs.at[i]);
         if (at < 0)
             wf_fail(g->ctx, WEFT_ERR_INTERNAL, "input %s is not in the step program", g->inputs.at[i].name);
         WfExeBuf b = describe(p, g->inputs.at[i].val);
@@ -529,7 +530,7 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
         *e = (WfExeOutput){.role = (WfExeOutRole)o->role, .name = dup(&p, o->name), .input = o->input};
         e->buf = o->val ? p.buf_of[o->val] : -1;
         if (o->role == WF_OUT_UPDATE || o->role == WF_OUT_GRAD)
-            e->input = input_index(x, g->inputs.at[o->input].name);
+            e->input = input_index(x, &g->inputs.at[o->input]);
     }
     p.p->calls = p.calls.at;
     p.p->n_calls = p.calls.n;

@@ -51,6 +51,7 @@ struct WfSession {
     int isa, threads;
     WfTeam *team;
     void *object;            /* dlopen handle */
+    int object_fd;           /* its file; -1: none */
     void **input;            /* memory of every input; user inputs: what was fed */
     bool *borrowed;          /* the memory is the caller's */
     int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, -1 when not fed */

@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The shared object lives in the executable's memory; the loader wants a file: an anonymous one. */
+/* The shared object lives in the executable's memory; the loader wants a file: an anonymous one. The loader knows what
+ * it has loaded by the file's name, which holds the descriptor: that stays open as long as the object, so that no other
+ * session's file gets the name meanwhile and, with it, these kernels. */
 static void load_object(WfSession *s)
 {
     int k = s->isa >= 4 && s->x->object[1] ? 1 : 0;
@@ -18,21 +20,19 @@ static void load_object(WfSession *s)
     int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
     if (fd < 0)
         wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels");
+    s->object_fd = fd;
     const uint8_t *at = s->x->object[k];
     size_t left = s->x->object_size[k];
     while (left) {
         ssize_t w = write(fd, at, left);
-        if (w <= 0) {
-            close(fd);
+        if (w <= 0)
             wf_fail(s->ctx, WEFT_ERR_IO, "the kernels cannot be written to an anonymous file");
-        }
         at += w;
         left -= (size_t)w;
     }
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     s->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    close(fd);
     if (!s->object)
         wf_fail(s->ctx, WEFT_ERR_ENVIRONMENT, "the kernels cannot be loaded: %s", dlerror());
 }
@@ -84,6 +84,8 @@ static void release(void *p)
         wf_sys_unmap(s->state, (size_t)s->state_bytes);
     if (s->object)
         dlclose(s->object);
+    if (s->object_fd >= 0)
+        close(s->object_fd);
 }
 
 WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights)
@@ -92,6 +94,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     WfSession *s = WF_NEW(a, WfSession);
     s->arena = a;
     s->ctx = ctx;
+    s->object_fd = -1;
     wf_arena_at_free(a, release, s);
     s->x = x;
     s->isa = isa ? isa : wf_isa_level();

@@ -23,6 +23,15 @@ class MLP(nn.Module):
         return F.cross_entropy(self.b(torch.tanh(self.a(x))), y)
 
 
+class SameName(MLP):  # a parameter named as an argument of forward
+    def __init__(self):
+        super().__init__()
+        self.x = nn.Parameter(torch.randn(8))
+
+    def forward(self, x, y):
+        return super().forward(x * self.x, y)
+
+
 class Odd(MLP):  # frozen, unused and detached parameters
     def __init__(self):
         super().__init__()
@@ -98,6 +107,23 @@ def groups(m):
                         dict(params=m.b.parameters(), lr=0.01, weight_decay=0.2)], lr=0.03)
 
 
+class DoubleConvolutions(nn.Module):  # float64: no library convolution; every stride, padding, dilation and group
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4),
+                  nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, (1, 3), padding="same", bias=False), nn.MaxPool2d(3, 2, 1),
+                  nn.ConvTranspose2d(6, 4, 4, stride=2, padding=1, groups=2), nn.Tanh(),
+                  nn.ConvTranspose2d(4, 4, 3, stride=2, output_padding=1, dilation=2)]
+        self.flat = nn.Sequential(*layers).double()
+        self.line = nn.Conv1d(4, 4, 5, stride=3, dtype=torch.float64)
+        self.solid = nn.Sequential(nn.Conv3d(2, 3, 2, padding=1, stride=(1, 2, 1)), nn.Tanh(), nn.ConvTranspose3d(3, 1, 3)).double()
+
+    def forward(self, x, y):
+        h = self.line(torch.tanh(self.flat(x)).flatten(2))
+        v = self.solid(torch.stack([x, x * x], 1))
+        return F.mse_loss(h, y) + v.pow(2).mean() * 0.1
+
+
 def of(kind, **hyper):
     return lambda parameters: kind(parameters, **hyper)
 
@@ -118,6 +144,7 @@ def cases():
     yield "f64_adagrad", lambda: MLP(torch.float64), lambda: rows(torch.float64), of(optim.Adagrad, lr=0.1, weight_decay=0.1), {}
     pictures = lambda: [(torch.randn(4, 3, 12, 12, dtype=torch.float64), torch.randint(0, 10, (4,))) for _ in range(3)]
     yield "f64_conv", Wide, pictures, of(optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01), {}
+    yield "argument_named_as_parameter", SameName, rows, of(optim.SGD, lr=0.1), {}
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
     yield "clamped_weight", Clamped, rows, of(optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.1), {}
     words = lambda: [(torch.randint(0, 10, (4, 5)), torch.randint(0, 10, (4, 5))) for _ in range(3)]
@@ -126,6 +153,8 @@ def cases():
     yield "embedding_max_norm", MaxNorm, lookup, of(optim.SGD, lr=0.3), {}
     images = lambda: [(torch.randn(2, 2, 6, 6), torch.randint(0, 3, (2,))) for _ in range(3)]
     yield "image_two_orders", TwoOrders, images, of(optim.SGD, lr=0.1), {}
+    doubles = lambda: [(torch.randn(2, 3, 9, 8, dtype=torch.float64), torch.randn(2, 4, 63, dtype=torch.float64)) for _ in range(3)]
+    yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 
 def main(out, *names):

@@ -33,11 +33,16 @@ static void ok(Run *r, weft_status s)
     assert_int_equal(s, WEFT_OK);
 }
 
-static void start(Run *r, const char *threads)
+static void open_model(Run *r, const char *path)
 {
     r->ctx = weft_context_new(NULL);
     assert_non_null(r->ctx);
-    ok(r, weft_open(r->ctx, REFS "dynamic_batch_mlp/model.pt2", &r->program));
+    ok(r, weft_open(r->ctx, path, &r->program));
+}
+
+static void start(Run *r, const char *threads)
+{
+    open_model(r, REFS "dynamic_batch_mlp/model.pt2");
     ok(r, weft_set(r->program, "optimizer", "adamw"));
     ok(r, weft_set(r->program, "lr", "0.01"));
     ok(r, weft_set(r->program, "threads", threads));
@@ -222,12 +227,36 @@ static void weights_travel(void **state)
     free(memory);
 }
 
+/* Sessions of different models live side by side, each with its own kernels. */
+static void models_live_together(void **state)
+{
+    Run alone, a, b;
+    float x[16 * 4] = {0}, y[16] = {1};
+    (void)state;
+    start(&alone, "1");
+    step(&alone);
+    uint64_t want = state_hash(&alone);
+    weft_context_free(alone.ctx);
+    open_model(&b, REFS "linreg_sgd/model.pt2");
+    ok(&b, weft_session_new(b.program, &b.session));
+    start(&a, "1");
+    step(&a);
+    assert_true(state_hash(&a) == want);
+    ok(&b, weft_feed(b.session, "x", &(weft_tensor){WEFT_F32, 2, {16, 4}, x}));
+    ok(&b, weft_feed(b.session, "y", &(weft_tensor){WEFT_F32, 2, {16, 1}, y}));
+    ok(&b, weft_step(b.session, NULL));
+    weft_context_free(b.ctx);
+    step(&a);
+    weft_context_free(a.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_allocate_nothing),  cmocka_unit_test(failed_steps_change_nothing),
         cmocka_unit_test(wrong_feeds_are_refused), cmocka_unit_test(evaluation_changes_nothing),
         cmocka_unit_test(threads_do_not_matter),   cmocka_unit_test(weights_travel),
+        cmocka_unit_test(models_live_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
