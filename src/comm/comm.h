@@ -48,17 +48,15 @@ typedef struct {
  * Open MPI, MPICH, Slurm; without any a world of one rank. `options` may be NULL. Raises WEFT_ERR_RANK when not all
  * ranks come (naming the missing ones), WEFT_ERR_ENVIRONMENT when the plugin is missing or MPI's world is not the
  * launcher's, WEFT_ERR_USAGE when the launcher's variables contradict each other or need another transport.
- * Closed by wf_comm_close, or when the guard around it fails. */
+ * Closed by wf_comm_close, or when the guard around it fails: then the other ranks are told why and end too, and
+ * ctx->diag.told says whether another process (the launcher, the rank that failed first) tells the user, so that this
+ * rank need not. */
 WfComm *wf_comm_open(WfCtx *ctx, const WfCommOptions *options);
 /* The same over a communicator of the host program: `comm` points to its MPI_Comm, which is duplicated and may go on
  * being used. MPI must be initialised; below MPI_THREAD_SERIALIZED nothing moves outside Weft's calls. */
 WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm);
 /* Leaves in order: waits (with the deadline) until all ranks are here, unless the world has failed. NULL is fine. */
 void wf_comm_close(WfComm *c);
-/* Leaves at once and lets the others know why: called on the way out after an error of this rank's own. Under Weft's
- * launcher the message is printed there, once; true when it will be, so that this rank need not print it. */
-bool wf_comm_abandon(WfComm *c, const WfDiag *why);
-
 int wf_comm_rank(const WfComm *c);
 int wf_comm_size(const WfComm *c);
 int wf_comm_local_rank(const WfComm *c);   /* among the ranks of this host */
@@ -79,8 +77,8 @@ int wf_comm_announced(const char **launcher);
 enum { WF_COMM_MAX_GROUPS = 64, WF_COMM_MAX_LOCAL = 256, WF_COMM_INFLIGHT = 1024 };
 
 WfGroup *wf_comm_world(WfComm *c);
-/* The group of these ranks (of the world, ascending). Every member calls it; all members give the same name and ranks.
- * Asking again for a name gives the same group. A rank that is no member gets NULL and need not call. */
+/* The group of these ranks (of the world, ascending). Every rank of the world calls it, in the same order of groups and
+ * with the same name and ranks; those that are no members get NULL. Asking again for a name gives the same group. */
 WfGroup *wf_comm_group(WfComm *c, const char *name, const int *ranks, int n);
 int wf_group_rank(const WfGroup *g);       /* of this process in the group */
 int wf_group_size(const WfGroup *g);
@@ -133,9 +131,10 @@ void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op);
 /* The order of sums, for whoever mirrors it (micro-batches): how many of n leaves are on the left. */
 static inline int wf_comm_tree_left(int n) { return (n + 1) / 2; }
 
-/* Seconds of one all_reduce (f32, sum) of that many bytes in the group, the mean of `rounds` after one that warms up;
- * the largest of all ranks, so that all get the same number. */
-double wf_comm_measure(WfComm *c, WfGroup *g, size_t bytes, int rounds);
+/* Seconds of one all_reduce (f32, sum, in place) of that many bytes at `buffer` (memory like that of the real buffers;
+ * its values are lost), the mean of `rounds` after one that warms up. Every member calls it and gets the same number, the
+ * largest of all. */
+double wf_comm_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int rounds);
 
 /* ---- control plane: small things, apart from the data --------------------------------------------------------------- */
 
