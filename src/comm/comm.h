@@ -53,7 +53,7 @@ typedef struct {
  * rank need not. */
 WfComm *wf_comm_open(WfCtx *ctx, const WfCommOptions *options);
 /* The same over a communicator of the host program: `comm` points to its MPI_Comm, which is duplicated and may go on
- * being used. MPI must be initialised; below MPI_THREAD_SERIALIZED nothing moves outside Weft's calls. */
+ * being used. MPI must be initialised; below MPI_THREAD_MULTIPLE nothing moves outside Weft's calls. */
 WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm);
 /* Leaves in order: waits (with the deadline) until all ranks are here, unless the world has failed. NULL is fine. */
 void wf_comm_close(WfComm *c);

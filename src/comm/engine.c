@@ -72,7 +72,7 @@ static bool drive(WfComm *c)
     return moved;
 }
 
-static void beat(WfComm *c) { atomic_store(&wf_rank_cell(&c->shared, c->rank)->beat, wf_ns()); }
+static void beat(WfComm *c) { atomic_store(&wf_own_cell(&c->shared, c->rank)->beat, wf_ns()); }
 
 static void look_around(WfComm *c)
 {
@@ -84,7 +84,7 @@ static void look_around(WfComm *c)
  * whoever completes a barrier afterwards sees the count and rings. */
 static void doze(WfComm *c, double seconds)
 {
-    WfRankCell *cell = wf_rank_cell(&c->shared, c->rank);
+    WfRankCell *cell = wf_own_cell(&c->shared, c->rank);
     uint32_t seen = atomic_load(&cell->bell);
     atomic_fetch_add(&cell->asleep, 1);
     bool still = take_driver(c);
@@ -172,7 +172,7 @@ void wf_engine_close(WfComm *c)
         return;
     atomic_store(&c->quit, 1);
     unpark(c);
-    wf_ring(&c->shared, c->rank);
+    wf_ring(&c->shared, c->rank - c->shared.head->first);
     pthread_join(c->thread, NULL);
     c->threaded = false;
 }
@@ -321,7 +321,7 @@ static void alone(WfFlying *f)
 static WfFlying *enqueue(WfComm *c, WfGroup *g, const WfCommOp *op)
 {
     WfFlying *f = prepare(c, g, op);
-    WfFlightCell *fl = &wf_rank_cell(&c->shared, c->rank)->flight;
+    WfFlightCell *fl = &wf_own_cell(&c->shared, c->rank)->flight;
     if (g != c->control)
         atomic_fetch_add_explicit(&fl->started, 1, memory_order_relaxed);
     if (g->n == 1) {
@@ -347,7 +347,7 @@ WfTicket wf_comm_start(WfComm *c, WfGroup *g, const WfCommOp *op)
     wf_comm_mark(c, WF_FLIGHT_STARTED, op->node, op->step);
     if (g->n > 1 && c->threaded) {
         unpark(c);
-        wf_ring(&c->shared, c->rank);
+        wf_ring(&c->shared, c->rank - c->shared.head->first);
     } else if (g->n > 1 && take_driver(c)) { /* no thread: at least it is posted */
         drive(c);
         leave_driver(c);
@@ -368,7 +368,7 @@ static void give_back(WfComm *c, WfFlying *f)
 static void check_left(WfComm *c, const WfFlying *f)
 {
     bool missing[WF_COMM_MAX_LOCAL] = {0};
-    if (f->group == c->control || !f->posted || c->local_size != c->size)
+    if (f->group == c->control || !f->posted || !c->together)
         return;
     c->transport->missing(c, f, missing);
     for (int i = 0; i < f->group->n; i++) {
@@ -445,7 +445,7 @@ static void finish(WfComm *c, WfFlying *f, double timeout)
     if (atomic_load_explicit(&f->state, memory_order_acquire) != WF_FLYING_DONE)
         wf_raise_failure(c);
     if (f->group != c->control)
-        atomic_fetch_add_explicit(&wf_rank_cell(&c->shared, c->rank)->flight.done, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&wf_own_cell(&c->shared, c->rank)->flight.done, 1, memory_order_relaxed);
     wf_comm_mark(c, WF_FLIGHT_DONE, f->op.node, f->op.step);
     give_back(c, f);
 }

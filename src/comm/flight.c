@@ -35,10 +35,11 @@ static int open_world(int pid)
     return fd;
 }
 
-static void put_rank(const WfShared *s, int r, uint64_t first, WfStr *out)
+static void put_rank(const WfShared *s, int i, uint64_t first, WfStr *out)
 {
+    int r = s->head->first + i;
     static const char *const states[] = {"not begun", "computing", "started", "waiting", "done"};
-    WfRankCell *cell = wf_rank_cell(s, r);
+    WfRankCell *cell = wf_rank_cell(s, i);
     WfFlightView v;
     int pid = atomic_load(&cell->pid);
     wf_flight_read(&cell->flight, &v);
@@ -65,7 +66,9 @@ static void put_world(const WfShared *s, WfStr *out)
         uint64_t started = atomic_load(&wf_rank_cell(s, r)->flight.started);
         first = started > first ? started : first;
     }
-    wf_str_printf(out, "world of %d ranks", h->size);
+    wf_str_printf(out, "world of %d ranks", h->world);
+    if (h->size < h->world)
+        wf_str_puts(out, ", seen from one of them");
     if (h->launcher)
         wf_str_printf(out, ", launcher pid %d", h->launcher);
     wf_str_putc(out, '\n');

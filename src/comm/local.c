@@ -456,11 +456,9 @@ static const WfTransport local = {"local",       local_arena, local_group, local
 void wf_local_open(WfComm *c, const WfLaunchInfo *info)
 {
     c->transport = &local;
-    c->threaded = true;
-    if (info->by == WF_BY_WEFT) {
+    c->threaded = c->together = true;
+    if (info->by == WF_BY_WEFT)
         wf_shared_attach(c->ctx, info->fd, c->size, &c->shared);
-        c->shared_own = true;
-    } else {
+    else
         wf_meet(c, info);
-    }
 }

@@ -12,6 +12,7 @@ enum {
     LINE = 64,
     NODE_TEXT = 96,
     INLINE_BYTES = 16384,    /* local: contributions up to this size travel inside the group's own cells */
+    WF_COMM_MAX_RANKS = 4096,
     STAGE_BYTES = 512 << 10, /* local: chunk of a buffer outside the arena; there are two per rank and group */
 };
 
@@ -73,7 +74,8 @@ typedef struct {
 
 typedef struct {
     uint64_t magic, bytes;
-    int32_t size, launcher;                /* ranks; pid of the launcher or 0 */
+    int32_t size, launcher;                /* ranks in this memory; pid of the launcher or 0 */
+    int32_t first, world;                  /* over MPI the memory is this rank's own: its number, and how many there are */
     uint64_t ranks, groups, members, displs, inlines, stages; /* offsets of the tables */
     char what[64];                         /* for the hang report: "weft train" */
     _Alignas(LINE) WfFailure failure;
@@ -89,6 +91,8 @@ static inline WfRankCell *wf_rank_cell(const WfShared *s, int rank)
 {
     return (WfRankCell *)((char *)s->head + s->head->ranks) + rank;
 }
+
+static inline WfRankCell *wf_own_cell(const WfShared *s, int rank) { return wf_rank_cell(s, rank - s->head->first); }
 
 /* The file of a world (an anonymous one: it vanishes with the last process that holds it), and a mapping of it. Raise. */
 void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out);
@@ -184,7 +188,7 @@ struct WfComm {
     char *describe;
     int threads;
     struct WfBinding *binding;
-    bool shared_own;                       /* `shared` is that of Weft's launcher or of wf_meet */
+    bool together;                         /* `shared` holds all ranks of the world */
     WfShared shared;                       /* of this host's ranks; mpi: this process's own, for the recorder */
     int *peer_fd;                          /* pidfds of the world's ranks, without a launcher of ours */
     WfGroup *groups, *world, *control;

@@ -50,7 +50,7 @@ void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
     if (ranks < 1 || ranks > WF_COMM_MAX_LOCAL)
         wf_fail(ctx, WEFT_ERR_USAGE, "%d ranks on one host: 1 to %d are possible", ranks, WF_COMM_MAX_LOCAL);
     uint64_t n = (uint64_t)ranks, end = 0, groups = WF_COMM_MAX_GROUPS;
-    WfWorldHead h = {.magic = magic, .size = ranks};
+    WfWorldHead h = {.magic = magic, .size = ranks, .world = ranks};
     place_table(&end, sizeof h);
     h.ranks = place_table(&end, n * sizeof(WfRankCell));
     h.groups = place_table(&end, groups * sizeof(WfGroupCell));

@@ -41,7 +41,7 @@ static WfCommKind kind_option(WfCtx *ctx, const WfCommOptions *o)
 
 static void watch_peers(WfComm *c)
 {
-    if (c->launched || c->local_size != c->size)
+    if (c->launched || !c->together)
         return;
     int *fds = WF_NEWN(c->arena, int, (size_t)c->size);
     for (int r = 0; r < c->size; r++) {
@@ -66,7 +66,7 @@ static void report_lost(WfComm *c, int r, const char *what)
 
 void wf_check_peers(WfComm *c)
 {
-    if (c->local_size != c->size || wf_failed(&c->shared))
+    if (!c->together || wf_failed(&c->shared))
         return;
     uint64_t now = wf_ns();
     for (int r = 0; r < c->size; r++) {
@@ -112,7 +112,7 @@ void wf_fail_missing(WfComm *c, const WfFlying *f, double seconds)
         if (!missing[i] || r == c->rank)
             continue;
         culprit = culprit < 0 ? r : culprit;
-        if (c->local_size == c->size)
+        if (c->together)
             wf_rank_text(&c->shared, r, who, sizeof who);
         else
             snprintf(who, sizeof who, "rank %d", r);
@@ -199,7 +199,7 @@ static void release(void *p)
     if (!c->orderly && c->shared.head && c->size > 1 && c->ctx->diag.code != WEFT_OK)
         abandon(c, &c->ctx->diag);
     if (c->shared.head)
-        atomic_store(&wf_rank_cell(&c->shared, c->rank)->leaving, 1);
+        atomic_store(&wf_own_cell(&c->shared, c->rank)->leaving, 1);
     wf_engine_close(c);
     if (c->transport && c->transport->leave)
         c->transport->leave(c, c->shared.head && wf_failed(&c->shared));
@@ -273,6 +273,7 @@ static void open_one(WfComm *c)
     c->size = c->local_size = 1;
     c->rank = c->local_rank = 0;
     wf_shared_create(c->ctx, 1, &c->shared);
+    c->shared.head->world = 1;
 }
 
 static void choose_transport(WfComm *c, const WfLaunchInfo *info)
@@ -299,11 +300,11 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
 
 static void set_up(WfComm *c, const WfLaunchInfo *info)
 {
-    WfRankCell *me = wf_rank_cell(&c->shared, c->rank);
+    WfRankCell *me = wf_own_cell(&c->shared, c->rank);
     c->launcher_pid = info->launcher_pid;
     atomic_store(&me->beat, wf_ns());
     atomic_store(&me->pid, getpid());
-    if (c->size > 1 && c->local_size == c->size && c->transport->poll <= 0)
+    if (c->size > 1 && c->together)
         gather(c);
     watch_peers(c);
     wf_bind_cores(c);
@@ -374,7 +375,7 @@ void wf_comm_close(WfComm *c)
         return;
     WfCtx *ctx = c->ctx;
     if (c->size > 1 && !wf_failed(&c->shared)) {
-        atomic_store(&wf_rank_cell(&c->shared, c->rank)->leaving, 1);
+        atomic_store(&wf_own_cell(&c->shared, c->rank)->leaving, 1);
         if (wf_guard(ctx, say_goodbye, c) != WEFT_OK)
             wf_log(ctx, WF_LOG_DEBUG, "rank %d leaves alone: %s", c->rank, ctx->diag.message);
     }
@@ -400,5 +401,5 @@ void *wf_comm_arena(WfComm *c, size_t bytes)
 
 void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step)
 {
-    wf_flight_write(&wf_rank_cell(&c->shared, c->rank)->flight, (uint32_t)state, node, step);
+    wf_flight_write(&wf_own_cell(&c->shared, c->rank)->flight, (uint32_t)state, node, step);
 }
