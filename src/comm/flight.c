@@ -100,7 +100,7 @@ static bool report(WfCtx *ctx, int pid, ino_t *seen, int *n_seen, WfStr *out)
     (void)ctx;
     if (*n_seen < 64)
         seen[(*n_seen)++] = st.st_ino;
-    put_world(&(WfShared){-1, h.groups, p}, out);
+    put_world(&(WfShared){-1, h.groups, p, true}, out);
     munmap(p, h.groups);
     return true;
 }

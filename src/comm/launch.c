@@ -24,6 +24,7 @@ typedef struct {
     const WfLaunch *l;
     WfShared shared;
     Child *child;
+    char program[4096];           /* its path: /proc/self/exe itself would name the ranks "exe" in ps */
     int running, interrupt;
     double stall, grace, term_at; /* term_at: when SIGTERM was sent; 0: not yet */
     bool killed;
@@ -99,9 +100,8 @@ static void spawn(Launcher *x, WfArena *a, int r)
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &defaults);
-    const char *program = x->l->program ? x->l->program : "/proc/self/exe";
     Child *k = &x->child[r];
-    int err = posix_spawn(&k->pid, program, &files, &attr, x->l->argv, environment(x, a, world));
+    int err = posix_spawn(&k->pid, x->program, &files, &attr, x->l->argv, environment(x, a, world));
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attr);
     if (err)
@@ -251,6 +251,10 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
     Launcher *x = WF_NEW(a, Launcher);
     x->ctx = ctx;
     x->l = l;
+    ssize_t n = readlink("/proc/self/exe", x->program, sizeof x->program - 1);
+    x->program[n > 0 ? n : 0] = 0;
+    if (l->program || n <= 0 || access(x->program, X_OK) != 0) /* replaced since: the running one is still there */
+        snprintf(x->program, sizeof x->program, "%s", l->program ? l->program : "/proc/self/exe");
     x->grace = l->grace > 0 ? l->grace : 5;
     x->stall = stall_of(ctx, l->stall);
     wf_shared_create(ctx, l->nproc, &x->shared);

@@ -457,6 +457,8 @@ void wf_local_open(WfComm *c, const WfLaunchInfo *info)
 {
     c->transport = &local;
     c->threaded = c->together = true;
+    if (c->shared.borrowed)
+        return;
     if (info->by == WF_BY_WEFT)
         wf_shared_attach(c->ctx, info->fd, c->size, &c->shared);
     else

@@ -56,15 +56,6 @@ static Mpi *mpi_of(const WfComm *c) { return c->state; }
 
 /* ---- failures ---- */
 
-static void mpi_failed(WfComm *c, const WfFlying *f, const char *text)
-{
-    char place[NODE_TEXT + 64], all[900];
-    snprintf(all, sizeof all, "%s cannot go on. %s", wf_collective_name(f->op.kind), text);
-    snprintf(place, sizeof place, "at %s (step %lld), group %s", f->op.node ? f->op.node : "an unnamed node", (long long)f->op.step,
-             f->group->name);
-    wf_fail_world(&c->shared, -1, c->rank, false, all, place, NULL);
-}
-
 static void await_notice(WfComm *c)
 {
     Mpi *m = mpi_of(c);
@@ -81,13 +72,23 @@ static void await_notice(WfComm *c)
     wf_fail_world(&c->shared, from, from, false, text, place, NULL); /* reporter: `from`, so this rank need not speak */
 }
 
+static void mpi_failed(WfComm *c, const WfFlying *f, const char *text)
+{
+    char place[NODE_TEXT + 64], all[900];
+    /* Several ranks find the same thing at the same time: the first tells the others, so that one of them speaks. */
+    for (double until = wf_now() + 0.05 * (c->rank < 20 ? c->rank : 20); wf_now() < until && !wf_failed(&c->shared); usleep(1000))
+        await_notice(c);
+    snprintf(all, sizeof all, "%s cannot go on. %s", wf_collective_name(f->op.kind), text);
+    snprintf(place, sizeof place, "at %s (step %lld), group %s", f->op.node ? f->op.node : "an unnamed node", (long long)f->op.step,
+             f->group->name);
+    wf_fail_world(&c->shared, -1, c->rank, false, all, place, NULL);
+}
+
 /* Tells all others; waits no longer than a moment until the messages are off. */
 static void send_notices(WfComm *c)
 {
     Mpi *m = mpi_of(c);
     const WfFailure *f = &c->shared.head->failure;
-    if (f->reporter != c->rank)
-        return;
     char *requests = wf_sys_alloc((size_t)c->size * m->p->request_size), *text = wf_sys_alloc(sizeof m->notice);
     int *which = wf_sys_alloc((size_t)c->size * sizeof(int)), left = 0;
     size_t *got = wf_sys_alloc((size_t)c->size * sizeof(size_t));
@@ -451,8 +452,10 @@ static void mpi_leave(WfComm *c, bool failed)
     bool orderly = c->orderly && !failed;
     if (!m || !m->world)
         return;
-    if (failed && c->size > 1)
+    if (failed && c->size > 1 && c->shared.head->failure.reporter == c->rank)
         send_notices(c);
+    else if (failed)
+        usleep(300000); /* the launcher ends everybody when the first leaves: let the one who speaks do so before */
     if (orderly && c->size > 1)
         m->p->cancel(m->world, m->notice_request);
     /* After a failure messages may be on their way still: what they point into is left to the end of the process. */
@@ -484,18 +487,12 @@ static bool loaded_is_openmpi(void)
     return strstr(text, "Open MPI") != NULL;
 }
 
-static void *try_folder(const char *folder, const char *below, const char *name, char *path, size_t size)
-{
-    snprintf(path, size, "%s%s/%s", folder, below, name);
-    return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
-}
-
 /* Looks in WEFT_PLUGIN_DIR, beside the library or program that holds this code, beside the program, and where an
  * installation puts plugins. Raises with what the loader said. */
 static void *find_plugin(WfComm *c, const char *which)
 {
     static const char *const below[] = {"", "/weft", "/../lib/weft", "/../lib/x86_64-linux-gnu/weft", "/.."};
-    char name[64], path[5000] = "", folders[3][4096] = {{0}};
+    char name[64], folders[3][4096] = {{0}};
     Dl_info here;
     snprintf(name, sizeof name, "libweft-mpi-%s.so", which);
     if (wf_env("WEFT_PLUGIN_DIR"))
@@ -509,11 +506,14 @@ static void *find_plugin(WfComm *c, const char *which)
         if (i && slash)
             *slash = 0;
         for (size_t k = 0; folders[i][0] && k < (i ? WF_LEN(below) : 1); k++) {
-            void *library = try_folder(folders[i], below[k], name, path, sizeof path);
+            char *path = wf_arena_printf(c->arena, "%s%s/%s", folders[i], below[k], name);
+            if (access(path, R_OK) != 0)
+                continue;
+            /* Global: components of Open MPI that are loaded later look for its symbols. */
+            void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
             if (library)
                 return library;
-            if (access(path, R_OK) == 0)
-                wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be loaded: %s", path, dlerror());
+            wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be loaded: %s", path, dlerror());
         }
     }
     wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,

@@ -85,6 +85,7 @@ typedef struct {
     int fd;
     size_t bytes;
     WfWorldHead *head;
+    bool borrowed;                         /* not this struct's to close */
 } WfShared;
 
 static inline WfRankCell *wf_rank_cell(const WfShared *s, int rank)
@@ -221,6 +222,9 @@ typedef struct {
 } WfLaunchInfo;
 void wf_launch_info(WfCtx *ctx, WfLaunchInfo *out); /* ctx NULL: contradictions are passed over */
 
+/* For tests: a local world whose ranks are threads of one process and share one mapping, where a thread sanitizer sees
+ * both sides. `shared` stays the caller's. */
+WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank, int size);
 void wf_meet(WfComm *c, const WfLaunchInfo *info); /* the ranks of one host share one memory afterwards */
 void wf_local_open(WfComm *c, const WfLaunchInfo *info);
 void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm);

@@ -42,7 +42,7 @@ static void map_file(WfCtx *ctx, int fd, size_t bytes, WfShared *out)
         wf_fail(ctx, WEFT_ERR_MEMORY, "the memory shared between ranks (%zu MB of addresses) cannot be mapped: %s",
                 bytes >> 20, strerror(err));
     }
-    *out = (WfShared){fd, bytes, p};
+    *out = (WfShared){fd, bytes, p, false};
 }
 
 void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
@@ -86,8 +86,10 @@ void wf_shared_close(WfShared *s)
 {
     if (!s->head)
         return;
-    munmap(s->head, s->bytes);
-    close(s->fd);
+    if (!s->borrowed) {
+        munmap(s->head, s->bytes);
+        close(s->fd);
+    }
     s->head = NULL;
 }
 

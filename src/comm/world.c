@@ -360,6 +360,20 @@ WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm)
     return c;
 }
 
+WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank, int size)
+{
+    WfLaunchInfo info = {.rank = rank, .size = size, .fd = -1};
+    WfComm *c = new_comm(ctx, options);
+    c->rank = c->local_rank = rank;
+    c->size = c->local_size = size;
+    c->launcher = c->launcher_var = "a test";
+    c->shared = *shared;
+    c->shared.borrowed = c->options.unbound = true;
+    wf_local_open(c, &info);
+    set_up(c, &info);
+    return c;
+}
+
 /* ---- leaving ---- */
 
 static void say_goodbye(void *p)

@@ -64,6 +64,10 @@ static const char *open_world(void *host_comm, WfMpiWorld **out, WfMpiInfo *info
     rc = MPI_Comm_dup(host_comm ? *(MPI_Comm *)host_comm : MPI_COMM_WORLD, &w->comm);
     if (rc == MPI_SUCCESS)
         rc = MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    if (rc == MPI_SUCCESS && w->ours) { /* where errors of calls without a communicator go: MPI_Testsome */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    }
     if (rc != MPI_SUCCESS) {
         free(w);
         return told(open_text, sizeof open_text, rc);
