@@ -16,6 +16,14 @@
 
 #define TRACE "ranks.pid"
 
+void wf_write_trace(WfCtx *ctx, const char *dir)
+{
+    char path[4096], text[32];
+    snprintf(path, sizeof path, "%s/%s", dir, TRACE);
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    wf_write_file(ctx, path, text, (size_t)n);
+}
+
 /* Opens the world that process `pid` holds, read-only; -1 if it holds none. */
 static int open_world(int pid)
 {
@@ -143,12 +151,8 @@ void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out)
 
 void wf_comm_leave_trace(WfComm *c, const char *dir)
 {
-    char path[4096], text[32];
-    if (c->launched || c->rank) /* the launcher does it; else rank 0 */
-        return;
-    snprintf(path, sizeof path, "%s/%s", dir, TRACE);
-    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    wf_write_file(c->ctx, path, text, (size_t)n);
+    if (!c->launched && c->rank == 0) /* the launcher writes it itself */
+        wf_write_trace(c->ctx, dir);
 }
 
 /* torchelastic's shape: the agent shows the earliest of its workers' files as the root cause. */

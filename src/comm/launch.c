@@ -237,14 +237,6 @@ static double stall_of(WfCtx *ctx, double given)
     return v;
 }
 
-static void leave_trace(WfCtx *ctx, const char *dir)
-{
-    char path[4096], text[32];
-    snprintf(path, sizeof path, "%s/ranks.pid", dir);
-    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    wf_write_file(ctx, path, text, (size_t)n);
-}
-
 int wf_launch(WfCtx *ctx, const WfLaunch *l)
 {
     WfArena *a = wf_arena_scratch(ctx);
@@ -267,7 +259,7 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
     WfDefer *d = wf_defer(ctx, end_all, x);
     x->shared.head->launcher = (int)getpid();
     if (l->out)
-        leave_trace(ctx, l->out);
+        wf_write_trace(ctx, l->out);
     for (int r = 0; r < l->nproc; r++)
         spawn(x, a, r);
     watch(x, a);

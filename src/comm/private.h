@@ -116,6 +116,8 @@ void wf_flight_read(const WfFlightCell *f, WfFlightView *out);
 void wf_flight_text(const WfFlightView *v, char *out, size_t size);
 /* The text that says of a rank that does not come where it is. */
 void wf_rank_text(const WfShared *s, int rank, char *out, size_t size);
+/* Names this process in the run's folder, for `weft hang DIR`. */
+void wf_write_trace(WfCtx *ctx, const char *dir);
 void wf_error_file(const char *message, const char *place, const char *hint);
 
 /* ---- groups, collectives in flight --------------------------------------------------------------------------------- */

@@ -42,11 +42,29 @@ sleep 0.5
 pids=$(pgrep -P $launcher)
 first=${pids%%[!0-9]*}
 kill -STOP "$first"
+sleep 0.6
 state=$(awk '{ print $3 }' "/proc/$first/stat")
-sleep 0.5
 kill -CONT "$first"
 wait $launcher
 check "half a second of stop passes (state $state)" test $? -eq 0 -a "$state" = T
+
+# The flight recorder, read by another process: while a rank is behind, and after it was killed (the launcher holds the
+# memory; here it is kept from ending by being stopped itself).
+TEST_OUT=$work WEFT_COMM_TIMEOUT=60 "$rank" launch 3 steps hang 1 2>/dev/null &
+launcher=$!
+sleep 1
+"${WEFT:-build/weft}" hang "$work" >"$work/out" 2>"$work/err"
+check "weft hang DIR: who is behind, and where" grep -qE "^  rank 1: pid [0-9]+, step 5, computing %mm for .* <- behind" "$work/out"
+check "weft hang DIR: the others wait" grep -qE "^  rank 2: pid [0-9]+, step 5, waiting %grad for " "$work/out"
+kill -STOP $launcher
+kill -KILL $(pgrep -P $launcher)
+sleep 0.3
+"${WEFT:-build/weft}" hang $launcher >"$work/out" 2>"$work/err"
+check "weft hang PID: survives the ranks" grep -qE "^  rank 1: pid [0-9]+, step 5, computing %mm" "$work/out"
+kill -CONT $launcher
+wait $launcher 2>/dev/null
+"${WEFT:-build/weft}" hang $launcher >"$work/out" 2>"$work/err"
+check "weft hang: nobody is there" test $? -eq 2
 
 # Interrupted, and killed itself.
 "$rank" launch 3 steps forever >"$work/out" 2>"$work/err" &
