@@ -49,7 +49,8 @@ typedef enum {
     WEFT_ERR_NUMERIC = 8,      /* a value that must be finite is not */
     WEFT_ERR_CANCELLED = 9,    /* stopped on request */
     WEFT_ERR_MISMATCH = 10,    /* results differ from the recorded ones */
-    WEFT_ERR_INTERNAL = 11     /* a bug of Weft; the message says what to report */
+    WEFT_ERR_INTERNAL = 11,    /* a bug of Weft; the message says what to report */
+    WEFT_ERR_RANK = 12         /* another rank ended, does not answer, or does something else */
 } weft_status;
 
 typedef enum { WEFT_F32 = 1, WEFT_F64, WEFT_F16, WEFT_BF16, WEFT_I64, WEFT_I32, WEFT_I16, WEFT_I8, WEFT_U8,

@@ -1,11 +1,11 @@
 #!/bin/bash
 # usage: tests/run.sh [WORD...]   builds with gcc and clang and runs all tests, or only the sections named:
-# lint unit ir refs e2e clang asan tsan fuzz. The last line is "N passed, N failed".
+# lint unit ir refs e2e dist clang asan tsan fuzz. The last line is "N passed, N failed".
 #
 # A test is a program. When it prints TAP, each of its lines counts; otherwise its exit code counts as one test (77: it
 # was left out, and says why). Every output is kept in build/logs; that of a failed test is shown.
 cd "$(dirname "$0")/.." || exit 1
-sections="${*:-lint unit ir refs e2e clang asan tsan fuzz}"
+sections="${*:-lint unit ir refs e2e dist clang asan tsan fuzz}"
 export WEFT="$PWD/build/weft" WEFT_BUILD="$PWD/build" CMOCKA_MESSAGE_OUTPUT=TAP
 # Tests neither use nor fill the caches of the person who runs them.
 export XDG_CACHE_HOME="$PWD/build/test-cache"
@@ -108,6 +108,11 @@ if wants e2e; then
         [ -x "$script" ] && { start "e2e/$(basename "$script" .sh)" 900 "$script"; finish; }
     done
 fi
+if wants dist; then # real ranks, which fill the machine themselves
+    for script in tests/dist/*.sh; do
+        [ -x "$script" ] && { start "dist/$(basename "$script" .sh)" 900 "$script"; finish; }
+    done
+fi
 if wants clang; then
     start build/clang 900 tools/build.sh build/clang -DCMAKE_C_COMPILER=clang -DWEFT_WERROR=ON -DWEFT_TESTS=OFF
     finish
@@ -121,7 +126,9 @@ if wants tsan; then
     start build/tsan 900 tools/build.sh build/tsan -DWEFT_SANITIZE=thread
     finish
     # The tests in which threads meet.
-    unit tsan build/tsan test_thread test_base test_run
+    unit tsan build/tsan test_thread test_base test_run test_comm
+    start tsan/dist_rank 600 build/tsan/tests/dist_rank launch 3 values 20000
+    finish
 fi
 if wants fuzz; then
     seconds=${FUZZ_SECONDS:-10}

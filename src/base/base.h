@@ -84,6 +84,7 @@ typedef struct {
     char *message;  /* one sentence: what, and what was expected */
     char *place;    /* "at %relu = ...   from net.py:31  x = ..." or "file: offset 12", may be NULL */
     char *hint;     /* what to do, may be NULL */
+    bool told;      /* another process (the launcher, another rank) tells the user */
 } WfDiag;
 
 typedef enum { WF_LOG_ERROR, WF_LOG_WARN, WF_LOG_INFO, WF_LOG_DEBUG } WfLogLevel;

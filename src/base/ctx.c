@@ -241,6 +241,7 @@ const char *wf_status_name(weft_status code)
         [WEFT_ERR_UNSUPPORTED] = "unsupported", [WEFT_ERR_DATA] = "data", [WEFT_ERR_IO] = "io",
         [WEFT_ERR_MEMORY] = "memory", [WEFT_ERR_ENVIRONMENT] = "environment", [WEFT_ERR_NUMERIC] = "numeric",
         [WEFT_ERR_CANCELLED] = "cancelled", [WEFT_ERR_MISMATCH] = "mismatch", [WEFT_ERR_INTERNAL] = "internal",
+        [WEFT_ERR_RANK] = "rank",
     };
     return (size_t)code < WF_LEN(names) ? names[code] : "unknown";
 }

@@ -24,6 +24,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_opt(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_hang(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 
 /* Opens words[0] and gives it the options. */

@@ -42,7 +42,7 @@ int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     (void)o, (void)words;
     for (const WfEnvVar *v = wf_env_table; v->name; v++) {
         const char *now = wf_env(v->name);
-        printf("%-16s %s\n%-16s   %s%s\n", v->name, v->meaning, "",
+        printf("%-26s %s\n%-26s   %s%s\n", v->name, v->meaning, "",
                now ? "= " : "not set: ", now ? now : v->fallback);
     }
     printf("\nC compilers, in the order in which they are tried:%s\n", n ? "" : " none");

@@ -1,0 +1,158 @@
+/* How ranks of one host find their shared memory when another launcher started them. The first rank makes the file and
+ * listens on an abstract socket, whose name is made of the user and of what the launcher gives all ranks of one start;
+ * the others connect and receive the descriptor. Abstract names live in no folder, so nothing is left behind. Both sides
+ * check that the other belongs to the same user. */
+#include "comm/private.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+typedef struct { uint64_t magic; int32_t rank, size; } Hello;
+static const uint64_t hello_magic = 0x316c6c6568667765; /* "ewfhell1" */
+
+static socklen_t address(const WfLaunchInfo *info, struct sockaddr_un *a)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    /* The key can be longer than a name may be: its hash stands for it. */
+    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-%u-%016llx", (unsigned)getuid(),
+                     (unsigned long long)wf_hash64(info->key, strlen(info->key), 0));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static bool same_user(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof who;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
+}
+
+static bool readable(int fd, double until)
+{
+    double left = until - wf_now();
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return left > 0 && poll(&p, 1, (int)(left * 1000) + 1) > 0;
+}
+
+static bool send_fd(int to, int fd)
+{
+    char byte = 1, space[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec v = {&byte, 1};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(h), &fd, sizeof fd);
+    return sendmsg(to, &m, MSG_NOSIGNAL) == 1;
+}
+
+static int receive_fd(int from)
+{
+    char byte, space[CMSG_SPACE(sizeof(int))];
+    int fd = -1;
+    struct iovec v = {&byte, 1};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS && h->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(h), sizeof fd);
+    return fd;
+}
+
+static void WF_NORETURN nobody_came(WfComm *c, const bool *here, double seconds)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (int r = 0; r < c->size && n < sizeof list - 12; r++)
+        if (!here[r])
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", r);
+    wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Look at the output of the ranks that are missing.",
+               "%.1f s after the start these of %d ranks have not come: %s", seconds, c->size, list);
+}
+
+/* Rank 0: makes the memory, hands it to all others. */
+static void receive_all(WfComm *c, int listener, double until)
+{
+    bool *here = WF_NEWN(c->arena, bool, (size_t)c->size);
+    here[0] = true;
+    for (int n = 1; n < c->size;) {
+        Hello h;
+        if (!readable(listener, until))
+            nobody_came(c, here, c->options.start);
+        int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (peer < 0)
+            continue;
+        bool ok = same_user(peer) && readable(peer, wf_now() + 1) && recv(peer, &h, sizeof h, 0) == (ssize_t)sizeof h &&
+                  h.magic == hello_magic;
+        if (ok && (h.size != c->size || h.rank < 1 || h.rank >= c->size || here[h.rank])) {
+            close(peer);
+            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Give every start its own MASTER_PORT, and stop what is left of the last one.",
+                       "a process that calls itself rank %d of %d came to a world of %d ranks%s", h.rank, h.size, c->size,
+                       h.rank >= 0 && h.rank < c->size && here[h.rank] ? ", where that rank is already" : "");
+        }
+        if (ok && send_fd(peer, c->shared.fd)) {
+            here[h.rank] = true;
+            n++;
+        }
+        close(peer);
+    }
+}
+
+static void close_fd(void *p) { close((int)(intptr_t)p); }
+
+static void first(WfComm *c, const WfLaunchInfo *info, double until)
+{
+    struct sockaddr_un a;
+    socklen_t n = address(info, &a);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) != 0 || listen(fd, c->size) != 0) {
+        int err = errno;
+        if (fd >= 0)
+            close(fd);
+        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
+                   err == EADDRINUSE ? "Another training uses this MASTER_PORT; choose another one." : NULL,
+                   "rank 0 cannot listen for the other ranks: %s", strerror(err));
+    }
+    WfDefer *d = wf_defer(c->ctx, close_fd, (void *)(intptr_t)fd);
+    wf_shared_create(c->ctx, c->size, &c->shared);
+    receive_all(c, fd, until);
+    wf_defer_run(d);
+}
+
+static void other(WfComm *c, const WfLaunchInfo *info, double until)
+{
+    struct sockaddr_un a;
+    socklen_t n = address(info, &a);
+    int memory = -1;
+    while (memory < 0) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, n) == 0 && same_user(fd)) {
+            Hello h = {hello_magic, c->rank, c->size};
+            if (send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h && readable(fd, until))
+                memory = receive_fd(fd);
+        }
+        if (fd >= 0)
+            close(fd);
+        if (memory < 0 && wf_now() > until)
+            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Look at the output of rank 0.",
+                       "%.1f s after the start rank %d has not heard of rank 0", c->options.start, c->rank);
+        if (memory < 0)
+            usleep(5000);
+    }
+    wf_shared_attach(c->ctx, memory, c->size, &c->shared);
+}
+
+void wf_meet(WfComm *c, const WfLaunchInfo *info)
+{
+    double until = wf_now() + c->options.start;
+    if (c->rank == 0)
+        first(c, info, until);
+    else
+        other(c, info, until);
+}
