@@ -89,7 +89,7 @@ unit() { # PREFIX FOLDER [NAME...]   the unit tests of one build
     shift 2
     for test in "$folder"/tests/test_*; do
         [ -x "$test" ] || continue
-        case "$# $* " in "0 "* | *" $(basename "$test") "*) start "$prefix/$(basename "$test")" 600 "$test" ;; esac
+        case "$# $* " in "0 "* | *" $(basename "$test") "*) start "$prefix/$(basename "$test")" 900 "$test" ;; esac
     done
     finish
 }
@@ -121,7 +121,7 @@ if wants tsan; then
     start build/tsan 900 tools/build.sh build/tsan -DWEFT_SANITIZE=thread
     finish
     # The tests in which threads meet.
-    unit tsan build/tsan test_thread test_base test_run
+    unit tsan build/tsan test_thread test_base test_run test_train
 fi
 if wants fuzz; then
     seconds=${FUZZ_SECONDS:-10}
