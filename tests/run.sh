@@ -89,7 +89,7 @@ unit() { # PREFIX FOLDER [NAME...]   the unit tests of one build
     shift 2
     for test in "$folder"/tests/test_*; do
         [ -x "$test" ] || continue
-        case "$# $* " in "0 "* | *" $(basename "$test") "*) start "$prefix/$(basename "$test")" 600 "$test" ;; esac
+        case "$# $* " in "0 "* | *" $(basename "$test") "*) start "$prefix/$(basename "$test")" 900 "$test" ;; esac
     done
     finish
 }
@@ -126,7 +126,7 @@ if wants tsan; then
     start build/tsan 900 tools/build.sh build/tsan -DWEFT_SANITIZE=thread
     finish
     # The tests in which threads meet.
-    unit tsan build/tsan test_thread test_base test_run test_comm
+    unit tsan build/tsan test_thread test_base test_run test_train test_comm
     start tsan/dist_rank 600 build/tsan/tests/dist_rank launch 3 values 20000
     finish
 fi

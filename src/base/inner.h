@@ -24,8 +24,6 @@ int wf_sys_sync(int fd);
 int wf_sys_rename(const char *from, const char *to);
 void *wf_sys_map_file(int fd, size_t size); /* read-only, private; NULL on failure */
 
-/* As wf_json_parse, with the handle that releases the value early. */
-WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, WfDefer **defer);
 
 struct WfDefer {
     WfCtx *ctx;

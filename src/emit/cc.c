@@ -18,6 +18,11 @@
 extern char **environ;
 
 #define PARALLEL 2
+#ifdef WEFT_SANITIZE_FLAGS
+#define LEVEL "-O1" /* instrumented text takes three times as long to compile */
+#else
+#define LEVEL "-O2"
+#endif
 
 typedef struct {
     WfCtx *ctx;
@@ -35,7 +40,7 @@ static const char install[] = "Install gcc (apt-get install gcc) or name a compi
                               "(.weft) needs none.";
 
 /* The text is vectors already: the compiler's own vectoriser would only cost time. */
-static const char *const flags[] = {"-std=gnu11", "-O2", "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
+static const char *const flags[] = {"-std=gnu11", LEVEL, "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
                                     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-w",
                                     "-Wno-psabi", "-fno-asynchronous-unwind-tables",
 #ifdef WEFT_SANITIZE_FLAGS

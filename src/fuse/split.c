@@ -77,6 +77,20 @@ static WfVal split(WfGraph *g, const WfNode *n, WfVal x, int dim, int64_t p)
     return wf_reduce(g, n->schema->name, part, 1u << at, false);
 }
 
+/* The split of node n of `from`, whose line its nodes keep; the last has its name as well. */
+static WfVal split_node(const WfGraph *from, const WfNode *n, WfGraph *to, WfVal x, int dim, int64_t p)
+{
+    uint32_t source = to->source;
+    int before = to->values.n;
+    to->source = n->source;
+    WfVal v = split(to, n, x, dim, p);
+    to->source = source;
+    const char *name = wf_value(from, n->out)->name;
+    if (name && (int)v >= before && !wf_value(to, v)->name)
+        wf_name_value(to, v, name);
+    return v;
+}
+
 WfGraph *wf_fuse_split(WfPassEnv *env, WfGraph *g)
 {
     (void)env;
@@ -91,7 +105,7 @@ WfGraph *wf_fuse_split(WfPassEnv *env, WfGraph *g)
         if (!live[i])
             continue;
         if (p)
-            map[n->out] = split(to, n, map[wf_tensor(n, 0)], dim, p);
+            map[n->out] = split_node(g, n, to, map[wf_tensor(n, 0)], dim, p);
         else
             wf_copy_node(g, n, to, map);
     }

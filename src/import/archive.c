@@ -207,7 +207,8 @@ static void read_table(Imp *m, const char *folder, const char *file)
             bad(m, "the table of weights is missing");
         return;
     }
-    const json_t *j = wf_json_parse(m->ctx, (const char *)e->at, e->size, m->path);
+    WfDefer *parsed;
+    const json_t *j = wf_json_load(m->ctx, (const char *)e->at, e->size, m->path, &parsed);
     const json_t *config = imp_get(m, j, "config", JSON_OBJECT);
     const char *fqn;
     json_t *v;
@@ -230,6 +231,7 @@ static void read_table(Imp *m, const char *folder, const char *file)
         w.file = wf_arena_printf(m->a, "%s/%s", folder, w.file);
         WF_PUSH(m->a, &m->weights, w);
     }
+    wf_defer_run(parsed);
 }
 
 void imp_weights(Imp *m)

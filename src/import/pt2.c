@@ -232,7 +232,8 @@ static WfModel *import(WfCtx *ctx, WfArena *a, const WfFile *f, bool accept)
     const WfZipEntry *e = imp_entry(m, "models/%s.json", m->name);
     model->json = e->at;
     model->json_size = e->size;
-    const json_t *j = wf_json_parse(ctx, (const char *)e->at, e->size, m->path);
+    WfDefer *parsed;
+    const json_t *j = wf_json_load(ctx, (const char *)e->at, e->size, m->path, &parsed);
     if (!json_is_object(j) || !json_object_get(j, "graph_module"))
         bad(m, "the archive's model description is of an unknown form");
     check_version(m, j, model, accept);
@@ -260,6 +261,7 @@ static WfModel *import(WfCtx *ctx, WfArena *a, const WfFile *f, bool accept)
         g->source = 0;
     }
     model->graph = m->top;
+    wf_defer_run(parsed); /* whatever the graph keeps was copied */
     return model;
 }
 

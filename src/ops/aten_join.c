@@ -498,50 +498,47 @@ RULE(channel_shuffle)
     return give(out, wf_reshape(g, wf_transpose(g, wf_reshape(g, X, rank + 1, shape), 1, 2), rank, old));
 }
 
-RULE(pixel_shuffle) /* [.., C r r, H, W] -> [.., C, H r, W r] */
+/* The last three dimensions of x cut into five, put into `order`, and joined again to `to`. */
+static WfVal regrouped(WfGraph *g, WfVal x, const WfDim five[5], const int order[5], const WfDim to[3])
 {
-    const WfValue *x = wf_value(g, X);
-    int rank = x->rank, lead = rank - 3;
-    int64_t r = wf_lit(g, n, 1);
+    const WfValue *v = wf_value(g, x);
+    int rank = v->rank, lead = rank - 3, perm[WF_MAX_RANK + 2];
     WfDim s[WF_MAX_RANK + 2], y[WF_MAX_RANK];
+    memcpy(s, v->shape, sizeof(WfDim) * (size_t)lead);
+    memcpy(y, v->shape, sizeof(WfDim) * (size_t)lead);
+    memcpy(s + lead, five, 5 * sizeof *five);
+    memcpy(y + lead, to, 3 * sizeof *to);
+    for (int i = 0; i < rank + 2; i++)
+        perm[i] = i < lead ? i : lead + order[i - lead];
+    return wf_reshape(g, wf_permute(g, wf_reshape(g, x, rank + 2, s), perm), rank, y);
+}
+
+static int64_t pixel_factor(WfGraph *g, const WfNode *n)
+{
+    int rank = wf_rank_of(g, X);
+    int64_t r = wf_lit(g, n, 1);
     if (rank < 3 || r < 1 || r > 4096)
         wf_fail_node(g, n, WEFT_ERR_FILE, "at least 3 dimensions and a positive factor are needed");
     wf_need_rank(g, n, rank + 2);
-    memcpy(s, x->shape, sizeof(WfDim) * (size_t)lead);
-    memcpy(y, x->shape, sizeof y);
-    WfDim c = exact(g, n, x->shape[lead], r * r), h = x->shape[lead + 1], w = x->shape[lead + 2];
-    WfDim tail[5] = {c, r, r, h, w};
-    memcpy(s + lead, tail, sizeof tail);
-    y[lead] = c;
-    y[lead + 1] = wf_emul(E, h, r);
-    y[lead + 2] = wf_emul(E, w, r);
-    int perm[WF_MAX_RANK], order[5] = {0, 3, 1, 4, 2};
-    for (int i = 0; i < rank + 2; i++)
-        perm[i] = i < lead ? i : lead + order[i - lead];
-    return give(out, wf_reshape(g, wf_permute(g, wf_reshape(g, X, rank + 2, s), perm), rank, y));
+    return r;
+}
+
+RULE(pixel_shuffle) /* [.., C r r, H, W] -> [.., C, H r, W r] */
+{
+    int64_t r = pixel_factor(g, n);
+    const WfDim *last = wf_value(g, X)->shape + wf_rank_of(g, X) - 3;
+    WfDim c = exact(g, n, last[0], r * r), h = last[1], w = last[2];
+    return give(out, regrouped(g, X, (WfDim[]){c, r, r, h, w}, (int[]){0, 3, 1, 4, 2},
+                               (WfDim[]){c, wf_emul(E, h, r), wf_emul(E, w, r)}));
 }
 
 RULE(pixel_unshuffle) /* [.., C, H r, W r] -> [.., C r r, H, W] */
 {
-    const WfValue *x = wf_value(g, X);
-    int rank = x->rank, lead = rank - 3;
-    int64_t r = wf_lit(g, n, 1);
-    WfDim s[WF_MAX_RANK + 2], y[WF_MAX_RANK];
-    if (rank < 3 || r < 1 || r > 4096)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "at least 3 dimensions and a positive factor are needed");
-    wf_need_rank(g, n, rank + 2);
-    memcpy(s, x->shape, sizeof(WfDim) * (size_t)lead);
-    memcpy(y, x->shape, sizeof y);
-    WfDim c = x->shape[lead], h = exact(g, n, x->shape[lead + 1], r), w = exact(g, n, x->shape[lead + 2], r);
-    WfDim tail[5] = {c, h, r, w, r};
-    memcpy(s + lead, tail, sizeof tail);
-    y[lead] = wf_emul(E, c, r * r);
-    y[lead + 1] = h;
-    y[lead + 2] = w;
-    int perm[WF_MAX_RANK], order[5] = {0, 2, 4, 1, 3};
-    for (int i = 0; i < rank + 2; i++)
-        perm[i] = i < lead ? i : lead + order[i - lead];
-    return give(out, wf_reshape(g, wf_permute(g, wf_reshape(g, X, rank + 2, s), perm), rank, y));
+    int64_t r = pixel_factor(g, n);
+    const WfDim *last = wf_value(g, X)->shape + wf_rank_of(g, X) - 3;
+    WfDim c = last[0], h = exact(g, n, last[1], r), w = exact(g, n, last[2], r);
+    return give(out, regrouped(g, X, (WfDim[]){c, h, r, w, r}, (int[]){0, 2, 4, 1, 3},
+                               (WfDim[]){wf_emul(E, c, r * r), h, w}));
 }
 
 typedef struct {

@@ -6,6 +6,24 @@
 
 #define E(g) ((g)->exprs)
 
+/* What reshape and expand to argument 1 fold to: the operand if it has that shape, one such view in place of two, a
+ * constant of the new shape; 0: nothing. `again` makes the view. */
+static WfVal to_shape_fold(WfGraph *g, const WfNode *n, WfVal (*again)(WfGraph *, WfVal, int, const WfDim *))
+{
+    WfVal x = wf_tensor(n, 0);
+    const WfValue *v = wf_value(g, x);
+    const WfArg *s = &n->args[1];
+    if (v->rank == s->n && !memcmp(v->shape, s->ints, (size_t)s->n * sizeof(WfDim)))
+        return x;
+    const WfNode *p = wf_producer(g, x);
+    if (p && p->op == n->op)
+        return again(g, wf_tensor(p, 0), s->n, s->ints);
+    double c;
+    if (wf_constant(g, x, &c))
+        return wf_full(g, v->dtype, s->n, s->ints, c);
+    return 0;
+}
+
 /* ---- reshape(x, shape): same elements in row-major order ---- */
 
 static void reshape_infer(WfGraph *g, const WfNode *n)
@@ -60,21 +78,7 @@ static void reshape_index(WfGraph *g, const WfNode *n, WfIndex *ix)
     memcpy(ix->at, in, sizeof in);
 }
 
-static WfVal reshape_fold(WfGraph *g, const WfNode *n)
-{
-    WfVal x = wf_tensor(n, 0);
-    const WfValue *v = wf_value(g, x);
-    const WfArg *s = &n->args[1];
-    if (v->rank == s->n && !memcmp(v->shape, s->ints, (size_t)s->n * sizeof(WfDim)))
-        return x;
-    const WfNode *p = wf_producer(g, x);
-    if (p && p->op == n->op)
-        return wf_reshape(g, wf_tensor(p, 0), s->n, s->ints);
-    double c;
-    if (wf_constant(g, x, &c))
-        return wf_full(g, v->dtype, s->n, s->ints, c);
-    return 0;
-}
+static WfVal reshape_fold(WfGraph *g, const WfNode *n) { return to_shape_fold(g, n, wf_reshape); }
 
 static void reshape_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
@@ -108,21 +112,7 @@ static void expand_index(WfGraph *g, const WfNode *n, WfIndex *ix)
     memcpy(ix->at, in, sizeof in);
 }
 
-static WfVal expand_fold(WfGraph *g, const WfNode *n)
-{
-    WfVal x = wf_tensor(n, 0);
-    const WfValue *v = wf_value(g, x);
-    const WfArg *s = &n->args[1];
-    if (v->rank == s->n && !memcmp(v->shape, s->ints, (size_t)s->n * sizeof(WfDim)))
-        return x;
-    const WfNode *p = wf_producer(g, x);
-    if (p && p->op == n->op)
-        return wf_expand(g, wf_tensor(p, 0), s->n, s->ints);
-    double c;
-    if (wf_constant(g, x, &c))
-        return wf_full(g, v->dtype, s->n, s->ints, c);
-    return 0;
-}
+static WfVal expand_fold(WfGraph *g, const WfNode *n) { return to_shape_fold(g, n, wf_expand); }
 
 static void expand_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {

@@ -1,5 +1,5 @@
-/* Datasets: tensors in mapped files, one row per sample, gathered into batches. Nothing is read ahead or copied twice:
- * a batch is gathered straight from the mapping into the caller's buffer. What a file holds is checked once, when it is
+/* Datasets: tensors in mapped files, one row per sample, gathered into batches. Nothing is copied twice: a batch is gathered
+ * straight from the mapping into the caller's buffer. What a file holds is checked once, when it is
  * opened, against the inputs of the model; conversions are few and named (see train.h), so that a wrong file is an
  * error and not a bad model.
  *

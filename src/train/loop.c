@@ -1,5 +1,5 @@
 /* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation after each epoch and
- * at the end, best and final weights. Nothing is left half-written: the metrics file grows by whole lines, weights are
+ * at the end, best and final weights. Large batches are gathered ahead by a thread (ahead.c). Nothing is left half-written: the metrics file grows by whole lines, weights are
  * written beside and renamed. */
 #include "train/train.h"
 
@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { AHEAD_BYTES = 1 << 20 };
+
 typedef struct {
     WfTraining *t;
     WfDataset *data, *eval;
@@ -17,6 +19,7 @@ typedef struct {
     int64_t batch, per_epoch, total;
     int64_t *index;
     void **buffer;               /* by input */
+    WfAhead *ahead;              /* NULL: batches are gathered in place */
     FILE *metrics;
     double best, started, first_step, last_print;
     double best_loss;
@@ -68,34 +71,63 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
     wf_fail(ctx, WEFT_ERR_USAGE, "the model has no input with a batch dimension");
 }
 
-static void allocate_buffers(Loop *l)
+static size_t column_bytes(const Loop *l, int i)
 {
-    WfArena *a = l->t->arena;
-    l->index = WF_NEWN(a, int64_t, (size_t)l->batch);
-    l->buffer = WF_NEWN(a, void *, (size_t)l->n_inputs + 1);
-    for (int i = 0; i < l->n_inputs; i++) {
-        const WfColumn *c = &l->data->columns[i];
-        size_t bytes = wf_mul_size((size_t)l->batch, wf_mul_size((size_t)c->sample_elements, wf_dtype_size(c->input->dtype)));
-        uint8_t *p = wf_arena_alloc(a, bytes + 64);
-        l->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
-    }
+    const WfColumn *c = &l->data->columns[i];
+    return wf_mul_size((size_t)l->batch, wf_mul_size((size_t)c->sample_elements, wf_dtype_size(c->input->dtype)));
 }
 
-/* Feeds `count` rows; rows from `valid` on are padding: row 0 again, with labels that the loss ignores. */
-static void feed(Loop *l, const WfDataset *d, int64_t count, int64_t valid)
+static void **new_buffers(const Loop *l)
+{
+    WfArena *a = l->t->arena;
+    void **buffer = WF_NEWN(a, void *, (size_t)l->n_inputs + 1);
+    for (int i = 0; i < l->n_inputs; i++) {
+        uint8_t *p = wf_arena_alloc(a, column_bytes(l, i) + 64);
+        buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+    }
+    return buffer;
+}
+
+static void allocate_buffers(Loop *l)
+{
+    l->index = WF_NEWN(l->t->arena, int64_t, (size_t)l->batch);
+    l->buffer = new_buffers(l);
+}
+
+/* Below AHEAD_BYTES a batch is gathered in less time than it takes to wake a thread. */
+static void start_ahead(Loop *l, WfArena *a)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < l->n_inputs; i++)
+        bytes += column_bytes(l, i);
+    if (bytes >= AHEAD_BYTES)
+        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->total, l->buffer, new_buffers(l));
+}
+
+/* Feeds the `count` rows in the buffers. */
+static void hand_in(Loop *l, const WfDataset *d, int64_t count)
 {
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
         WfTensor t = {.name = c->input->name, .dtype = c->input->dtype, .rank = c->rank, .data = l->buffer[i]};
-        wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
-        if (valid < count && t.dtype == WF_I64)
-            for (int64_t k = valid * c->sample_elements; k < count * c->sample_elements && c->rank == 1; k++)
-                ((int64_t *)l->buffer[i])[k] = l->t->options->ignore_index;
         memcpy(t.shape, c->shape, sizeof t.shape);
         t.shape[0] = count;
         t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
         wf_session_feed(l->t->session, t.name, &t);
     }
+}
+
+/* Gathers and feeds `count` rows; rows from `valid` on are padding: row 0 again, with labels that the loss ignores. */
+static void feed(Loop *l, const WfDataset *d, int64_t count, int64_t valid)
+{
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &d->columns[i];
+        wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
+        if (valid < count && c->input->dtype == WF_I64)
+            for (int64_t k = valid * c->sample_elements; k < count * c->sample_elements && c->rank == 1; k++)
+                ((int64_t *)l->buffer[i])[k] = l->t->options->ignore_index;
+    }
+    hand_in(l, d, count);
 }
 
 /* ---- evaluation ---- */
@@ -306,8 +338,13 @@ static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commi
     WfSession *s = l->t->session;
     const WfOptions *o = l->t->options;
     double lr = l->t->lr, norm = NAN;
-    int64_t n = wf_order_batch(order, batch, l->batch, l->index);
-    feed(l, l->data, n, n);
+    if (l->ahead) {
+        l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next step */
+        hand_in(l, l->data, l->batch);
+    } else {
+        int64_t n = wf_order_batch(order, batch, l->batch, l->index);
+        feed(l, l->data, n, n);
+    }
     lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
     wf_session_set_lr(s, lr);
     if (!l->step)
@@ -369,7 +406,10 @@ void wf_train(WfTraining *t)
     l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
     allocate_buffers(&l);
     open_out(&l);
+    WfArena *scratch = wf_arena_scratch(t->ctx); /* the thread ends with it, on every road */
+    start_ahead(&l, scratch);
     weft_status s = wf_guard(t->ctx, epochs, &l);
+    wf_arena_free(scratch);
     if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
         if (o->out) {
             t->save(t->user, in_out(&l, "final.safetensors"));

@@ -79,6 +79,18 @@ int64_t wf_order_at(const WfOrder *o, int64_t i);
 /* Indices of batch `batch` (from 0) of `size` samples; returns how many there are (less than `size` at the end). */
 int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *index);
 
+/* ---- reading ahead ---- */
+
+/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples one ahead of the step. first and second:
+ * a buffer per column each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives
+ * no thread: gather in place then. */
+typedef struct WfAhead WfAhead;
+WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t total,
+                      void **first, void **second);
+/* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, and WEFT_ERR_IO with
+ * the file's name when the batch has not come for ten minutes. */
+void **wf_ahead_next(WfAhead *h);
+
 /* ---- the loop ---- */
 
 typedef struct {

@@ -32,7 +32,11 @@
 #define FOLDER WEFT_SOURCE_DIR "/tests/"
 #ifdef COMPILED
 #define LEVELS 1       /* gradients of composites by their own VJPs */
+#ifdef WEFT_SANITIZE_FLAGS
+#define SAMPLES 1      /* of each op: compiling with instrumentation takes a second */
+#else
 #define SAMPLES 2      /* of each op: compiling takes a tenth of a second */
+#endif
 #define ROUNDING 10.0  /* float32 throughout, where the oracle computes in double */
 #else
 #define LEVELS 2

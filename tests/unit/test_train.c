@@ -378,6 +378,77 @@ static void batches_end_with_the_epoch(void **state)
     assert_int_equal(wf_order_batch(&o, 3, 4, index), 0);
 }
 
+/* ---- reading ahead ---- */
+
+enum { AHEAD_ROWS = 23, AHEAD_BATCH = 5, AHEAD_TOTAL = 14 };
+
+typedef struct {
+    Fixture *f;
+    int64_t take;
+    volatile int cancel;
+    bool wait_for_end;
+} Ahead;
+
+static void do_ahead(void *p)
+{
+    Ahead *t = p;
+    WfCtx *ctx = t->f->ctx;
+    WfArena *a = wf_arena_scratch(ctx);
+    float x[2][AHEAD_BATCH * 3], want_x[AHEAD_BATCH * 3];
+    int64_t y[2][AHEAD_BATCH], want_y[AHEAD_BATCH], index[AHEAD_BATCH];
+    void *first[] = {x[0], y[0]}, *second[] = {x[1], y[1]};
+    WfAhead *h = wf_ahead_new(ctx, a, t->f->d, &t->f->o, AHEAD_BATCH, AHEAD_TOTAL, first, second);
+    assert_non_null(h);
+    for (int64_t k = 0; k < t->take; k++) {
+        void **got = wf_ahead_next(h);
+        WfOrder order = wf_order(AHEAD_ROWS, (uint64_t)t->f->o.seed, k / 4, t->f->o.shuffle); /* 4 whole batches an epoch */
+        assert_int_equal(wf_order_batch(&order, k % 4, AHEAD_BATCH, index), AHEAD_BATCH);
+        wf_dataset_gather(t->f->d, 0, index, AHEAD_BATCH, want_x);
+        wf_dataset_gather(t->f->d, 1, index, AHEAD_BATCH, want_y);
+        assert_memory_equal(got[0], want_x, sizeof want_x);
+        assert_memory_equal(got[1], want_y, sizeof want_y);
+        memset(got[0], 0xff, sizeof want_x); /* the step's to use until it asks again */
+    }
+    if (t->wait_for_end) {
+        t->cancel = 1; /* there is no batch after the last: without this it would wait for ten minutes */
+        wf_ahead_next(h);
+    }
+    wf_arena_free(a);
+}
+
+static void batches_come_ahead_in_order(void **state)
+{
+    Fixture *f = *state;
+    static const WfDataInput in[] = {{"x", WF_F32, 2, {-1, 3}}, {"y", WF_I64, 1, {-1}}};
+    float x[AHEAD_ROWS * 3];
+    int64_t y[AHEAD_ROWS];
+    char path[128];
+    snprintf(path, sizeof path, "%s/ahead.safetensors", f->folder);
+    for (int i = 0; i < AHEAD_ROWS * 3; i++)
+        x[i] = (float)i;
+    for (int i = 0; i < AHEAD_ROWS; i++)
+        y[i] = 1000 + i;
+    const WfTensor t[] = {{"x", WF_F32, 2, {AHEAD_ROWS, 3}, x, sizeof x}, {"y", WF_I64, 1, {AHEAD_ROWS}, y, sizeof y}};
+    f->path = path;
+    f->tensors = t;
+    f->n = 2;
+    assert_int_equal(wf_guard(f->ctx, do_write, f), WEFT_OK);
+    WF_PUSH(f->ctx->arena, &f->files, path);
+    f->inputs = in;
+    assert_int_equal(wf_guard(f->ctx, do_open, f), WEFT_OK);
+    for (int shuffle = 0; shuffle < 2; shuffle++)
+        for (int64_t take = 0; take <= AHEAD_TOTAL; take++) { /* also: ended before, while and after it gathers */
+            Ahead a = {.f = f, .take = take};
+            f->o.shuffle = shuffle;
+            f->o.seed = 7 + take;
+            assert_int_equal(wf_guard(f->ctx, do_ahead, &a), WEFT_OK);
+        }
+    Ahead a = {.f = f, .take = AHEAD_TOTAL, .wait_for_end = true};
+    f->ctx->cancel = &a.cancel;
+    assert_int_equal(wf_guard(f->ctx, do_ahead, &a), WEFT_ERR_CANCELLED);
+    f->ctx->cancel = NULL;
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -385,7 +456,7 @@ int main(void)
         TEST(cosine_is_pytorchs), TEST(linear_is_pytorchs), TEST(step_is_pytorchs), TEST(one_cycle_is_pytorchs),
         TEST(warmup_is_lambda_lr), TEST(schedules_end_where_they_should), TEST(images_and_labels), TEST(named_tensors),
         TEST(wrong_files_are_refused), cmocka_unit_test(orders_are_permutations), cmocka_unit_test(orders_look_random),
-        cmocka_unit_test(batches_end_with_the_epoch),
+        cmocka_unit_test(batches_end_with_the_epoch), TEST(batches_come_ahead_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
