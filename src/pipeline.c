@@ -16,6 +16,14 @@ static bool training(const WfPassEnv *env)
 {
     return !env->eval;
 }
+static bool replicated(const WfPassEnv *env)
+{
+    return !env->eval && env->options && env->options->nproc > 1;
+}
+static bool overlapped(const WfPassEnv *env)
+{
+    return !env->eval && (!env->options || env->options->overlap);
+}
 static bool evaluating(const WfPassEnv *env)
 {
     return env->eval;
@@ -27,6 +35,8 @@ const WfPass wf_pipeline[] = {
     {"simplify/functionalize", wf_simplify_functionalize, WF_ATEN, WF_FUNC, "mutation becomes values", NULL},
     {"simplify/decompose", wf_simplify_decompose, WF_FUNC, WF_OP, "ops that own a VJP only", NULL},
     {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
+    {"weave/replicate", wf_weave_replicate, WF_JOINT, WF_JOINT, "gradients reduced over the ranks, buffers agreed",
+     replicated},
     {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", training},
     {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
     {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory",
@@ -34,6 +44,8 @@ const WfPass wf_pipeline[] = {
     {"fuse/split", wf_fuse_split, WF_PRIM, WF_PRIM, "long reductions cut into tiles", NULL},
     {"weave/layout", wf_weave_layout, WF_PRIM, WF_PRIM, "memory orders, operand copies", NULL},
     {"fuse/group", wf_fuse_group, WF_PRIM, WF_LOOP, "primitives grouped into loop nests", NULL},
+    {"weave/bucket", wf_weave_bucket, WF_LOOP, WF_LOOP, "collectives merged into start and wait over buckets", NULL},
+    {"weave/overlap", wf_weave_overlap, WF_LOOP, WF_LOOP, "waits moved to the first reader", overlapped},
     {0}};
 
 static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)

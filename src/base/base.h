@@ -248,6 +248,8 @@ typedef enum { WF_REDUCE_MEAN, WF_REDUCE_SUM, WF_REDUCE_BATCHMEAN } WfReduction;
 typedef enum { WF_OPTIM_SGD, WF_OPTIM_ADAM, WF_OPTIM_ADAMW, WF_OPTIM_RMSPROP, WF_OPTIM_ADAGRAD } WfOptim;
 typedef enum { WF_SCHEDULE_CONSTANT, WF_SCHEDULE_LINEAR, WF_SCHEDULE_COSINE, WF_SCHEDULE_STEP,
                WF_SCHEDULE_ONE_CYCLE } WfSchedule;
+typedef enum { WF_GRADS_MEAN, WF_GRADS_SUM } WfGradReduce;
+typedef enum { WF_BUFFERS_RANK0, WF_BUFFERS_MEAN, WF_BUFFERS_NONE } WfBuffers;
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
 typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4 } WfIsa;
 typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
@@ -288,6 +290,12 @@ typedef struct {
     int64_t seed, nproc, log_every;
     bool check_finite;
     WfDeterministic deterministic;
+    /* ranks */
+    WfGradReduce grad_reduce;
+    WfBuffers buffers;
+    double bucket_mb;                 /* -1: the planner chooses, 0: no buckets */
+    bool overlap, init_sync;
+    int64_t check_replicas;           /* steps; 0: never */
     /* data */
     WfStrings data, eval_data;        /* FILE or NAME=FILE */
     bool shuffle;

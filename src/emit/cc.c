@@ -291,8 +291,9 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
         if (s != WEFT_ERR_ENVIRONMENT)
             wf_reraise(ctx, s);
         if (!i) /* the first failure is reported when none works */
-            first = (WfDiag){s, wf_arena_strdup(a, ctx->diag.message), ctx->diag.place ? wf_arena_strdup(a, ctx->diag.place) : NULL,
-                             ctx->diag.hint ? wf_arena_strdup(a, ctx->diag.hint) : NULL};
+            first = (WfDiag){.code = s, .message = wf_arena_strdup(a, ctx->diag.message),
+                             .place = ctx->diag.place ? wf_arena_strdup(a, ctx->diag.place) : NULL,
+                             .hint = ctx->diag.hint ? wf_arena_strdup(a, ctx->diag.hint) : NULL};
         if (i + 1 < n_cc)
             wf_log(ctx, WF_LOG_WARN, "%s does not compile the kernels, %s is tried", cc[i], cc[i + 1]);
     }

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 3, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 4, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -42,7 +42,8 @@ typedef struct {
     int input;               /* UPDATE, GRAD */
 } WfExeOutput;
 
-typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT } WfPlace;
+/* ARENA: memory that other ranks may read, apart from the slab. */
+typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT, WF_PLACE_ARENA } WfPlace;
 typedef struct {
     WfPlace place;
     WfDtype dtype;
@@ -52,13 +53,20 @@ typedef struct {
     WfDim bytes;                 /* size in memory */
     int input;                   /* INPUT: index */
     int first, last;             /* SLAB: calls between which it lives, inclusive */
+    int inside;                  /* ARENA: part of that buffer, a bucket, ...; -1: itself one */
+    WfDim at;                    /* ... from that byte on */
     int same_as;                 /* SLAB: takes over that buffer's memory (in place); -1 */
     const char *name;
 } WfExeBuf;
 
 typedef struct { int buf; WfDim offset; int rank; WfDim shape[WF_EXE_RANK], stride[WF_EXE_RANK]; } WfExeOperand;
 
-typedef enum { WF_CALL_KERNEL, WF_CALL_LIB, WF_CALL_COPY } WfCallKind;
+/* START hands a bucket to the communication thread, WAIT stands where the next call reads it; their operand is the bucket,
+ * param[0] a WfExeCollective, param[1] a WfExeReduce or the root, START's symbol the group. A WAIT's param[2] is the
+ * number of its START. */
+typedef enum { WF_CALL_KERNEL, WF_CALL_LIB, WF_CALL_COPY, WF_CALL_START, WF_CALL_WAIT } WfCallKind;
+typedef enum { WF_EXE_ALL_REDUCE, WF_EXE_BROADCAST } WfExeCollective;
+typedef enum { WF_EXE_SUM, WF_EXE_MEAN, WF_EXE_MIN, WF_EXE_MAX } WfExeReduce;
 typedef struct {
     WfCallKind kind;
     const char *symbol;          /* KERNEL: function name; LIB: kind for src/kernels */

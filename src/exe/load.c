@@ -157,12 +157,14 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     json_t *ops = list(l, o, "operands", 8192), *params = list(l, o, "params", 32),
            *fp = list(l, o, "fparams", 8);
     json_t *checks = list(l, o, "checks", 4096);
-    c->kind = (WfCallKind)INT(o, "kind", 0, WF_CALL_COPY);
+    c->kind = (WfCallKind)INT(o, "kind", 0, WF_CALL_WAIT);
     c->symbol = string(l, field(l, o, "symbol"));
-    if (!c->symbol && c->kind != WF_CALL_COPY)
+    if (!c->symbol && c->kind != WF_CALL_COPY && c->kind != WF_CALL_WAIT)
         bad(l, "a call has no name");
     c->n = (int)json_array_size(ops);
     if ((c->kind == WF_CALL_COPY && c->n != 2) || (c->kind == WF_CALL_LIB && c->n > 16))
+        bad(l, "a call has a wrong number of operands");
+    if ((c->kind == WF_CALL_START || c->kind == WF_CALL_WAIT) && c->n != 1)
         bad(l, "a call has a wrong number of operands");
     c->operand = WF_NEWN(l->a, WfExeOperand, (size_t)c->n + 1);
     for (int i = 0; i < c->n; i++) {
@@ -207,7 +209,7 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
     for (int i = 0; i < p->n_bufs; i++) {
         json_t *b = json_array_get(bufs, (size_t)i);
         WfExeBuf *f = &p->bufs[i];
-        f->place = (WfPlace)INT(b, "place", 0, WF_PLACE_INPUT);
+        f->place = (WfPlace)INT(b, "place", 0, WF_PLACE_ARENA);
         f->dtype = dtype(l, b);
         f->rank = dims(l, field(l, b, "shape"), f->shape);
         if (dims(l, field(l, b, "stride"), f->stride) != f->rank)
@@ -217,6 +219,8 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
         f->first = (int)INT(b, "first", -1, p->n_calls);
         f->last = (int)INT(b, "last", -1, p->n_calls);
         f->same_as = (int)INT(b, "same_as", -1, i - 1);
+        f->inside = (int)INT(b, "inside", -1, f->place == WF_PLACE_ARENA ? p->n_bufs - 1 : -1);
+        f->at = dim(l, field(l, b, "at"));
         f->name = string(l, field(l, b, "name"));
     }
     for (int i = 0; i < p->n_calls; i++)
@@ -225,6 +229,20 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
         if (p->calls[i].follows &&
             (p->calls[i].kind != WF_CALL_KERNEL || i == 0 || i == p->commit || p->calls[i - 1].kind != WF_CALL_LIB))
             bad(l, "a call follows what it cannot follow");
+    for (int i = 0; i < p->n_bufs; i++)
+        if (p->bufs[i].inside >= 0 &&
+            (p->bufs[p->bufs[i].inside].place != WF_PLACE_ARENA || p->bufs[p->bufs[i].inside].inside >= 0))
+            bad(l, "a buffer lies in something that is no bucket");
+    for (int i = 0; i < p->n_calls; i++) {
+        const WfExeCall *c = &p->calls[i];
+        bool pair = c->kind == WF_CALL_START || c->kind == WF_CALL_WAIT;
+        if (pair && (c->param[0] < WF_EXE_ALL_REDUCE || c->param[0] > WF_EXE_BROADCAST || c->param[1] < 0 ||
+                     p->bufs[c->operand[0].buf].place != WF_PLACE_ARENA))
+            bad(l, "a collective is malformed");
+        if (c->kind == WF_CALL_WAIT &&
+            (c->param[2] < 0 || c->param[2] >= i || p->calls[c->param[2]].kind != WF_CALL_START))
+            bad(l, "a wait has no start");
+    }
     for (int i = 0; i < p->n_outputs; i++) {
         json_t *e = json_array_get(outs, (size_t)i);
         p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_METRIC);

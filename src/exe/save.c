@@ -37,10 +37,10 @@ static json_t *input(const WfExe *x, const WfExeInput *in)
 
 static json_t *buffer(const WfExe *x, const WfExeBuf *b)
 {
-    return json_pack("{si ss so so so si si si si so}", "place", b->place, "dtype", wf_dtype_name(b->dtype), "shape",
+    return json_pack("{si ss so so so si si si si so si so}", "place", b->place, "dtype", wf_dtype_name(b->dtype), "shape",
                      dims(x, b->rank, b->shape), "stride", dims(x, b->rank, b->stride), "bytes", dim(x, b->bytes),
                      "input", b->input, "first", b->first, "last", b->last, "same_as", b->same_as, "name",
-                     text(b->name));
+                     text(b->name), "inside", b->inside, "at", dim(x, b->at));
 }
 
 static json_t *operand(const WfExe *x, const WfExeOperand *o)
@@ -53,7 +53,7 @@ static json_t *call(const WfExe *x, const WfExeCall *c)
     json_t *ops = json_array(), *params = json_array(), *fparams = json_array(), *checks = json_array();
     for (int i = 0; i < c->n; i++)
         json_array_append_new(ops, operand(x, &c->operand[i]));
-    for (int i = 0; c->kind == WF_CALL_LIB && i < 32; i++)
+    for (int i = 0; c->kind != WF_CALL_KERNEL && c->kind != WF_CALL_COPY && i < 32; i++)
         json_array_append_new(params, json_integer(c->param[i]));
     for (int i = 0; c->kind == WF_CALL_LIB && i < 8; i++)
         json_array_append_new(fparams, json_real(c->fparam[i]));

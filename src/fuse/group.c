@@ -56,6 +56,9 @@ static const WfNode *node_of(const Fuse *f, WfVal v) { return wf_producer(f->g, 
 
 /* ---- what is stored ---- */
 
+/* Computed by one call on stored values. */
+static bool calls(const WfNode *n) { return n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE; }
+
 static bool through(const WfNode *n) { return n && n->op->family == WF_VIEW; }
 
 /* The values that a library call reads, as its kernel wants them (constants that it makes itself left out). */
@@ -63,6 +66,8 @@ static int call_inputs(WfGraph *g, const WfNode *n, WfVal *in)
 {
     WfLibraryCall c = {0};
     int k = 0;
+    if (n->op->family == WF_COLLECTIVE)
+        return wf_operands(n, in, WF_MAX_RESULTS);
     n->op->describe(g, n, &c);
     for (int i = 0; i < c.n; i++)
         if (c.at[i].v && c.at[i].v != WF_STATUS && (c.at[i].v < n->out || c.at[i].v >= n->out + (WfVal)n->n_out))
@@ -163,10 +168,10 @@ static void decide_stores(Fuse *f)
         const WfNode *n = wf_node(g, (WfNodeId)i);
         if (!f->live[i])
             continue;
-        if (n->op->family == WF_REDUCE || n->op->family == WF_LIBRARY)
+        if (n->op->family == WF_REDUCE || calls(n))
             for (int k = 0; k < n->n_out; k++)
                 f->stored[n->out + (WfVal)k] = true;
-        if (n->op->family == WF_LIBRARY) {
+        if (calls(n)) {
             int k = call_inputs(g, n, in);
             for (int j = 0; j < k; j++)
                 store_operand(f, in[j]);
@@ -174,7 +179,7 @@ static void decide_stores(Fuse *f)
     }
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
-        if (!f->live[i] || n->op->family == WF_REDUCE || n->op->family == WF_LIBRARY)
+        if (!f->live[i] || n->op->family == WF_REDUCE || calls(n))
             continue;
         int k = wf_operands(n, in, WF_MAX_RESULTS), cost = own_cost(n), times = repeats(f, n);
         count_pads(f, n, in, k);
@@ -602,7 +607,7 @@ static void find_escapes(Fuse *f, bool *out)
         Escape x = {.f = f, .group = f->group_of[v], .out = out};
         WfWalk w = {.g = g, .stored = f->stored, .leaf = escape_leaf, .user = &x};
         WfVal in[WF_MAX_RESULTS];
-        int k = n->op->family == WF_LIBRARY ? call_inputs(g, n, in) : wf_operands(n, in, WF_MAX_RESULTS);
+        int k = calls(n) ? call_inputs(g, n, in) : wf_operands(n, in, WF_MAX_RESULTS);
         for (int j = 0; j < k; j++) {
             if (!in[j])
                 continue;
@@ -766,7 +771,7 @@ WfGraph *wf_fuse_group(WfPassEnv *env, WfGraph *g)
             continue;
         if (!f.backward && !strcmp(nd->schema->name, "prim.recompute"))
             f.backward = (WfNodeId)i;
-        if (nd->op->family == WF_LIBRARY)
+        if (calls(nd))
             place_library(&f, nd);
         else
             for (int k = 0; k < nd->n_out; k++)

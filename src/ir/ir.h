@@ -86,6 +86,7 @@ typedef enum {
     WF_GATHER,      /* an index map read from data */
     WF_REDUCE,
     WF_LIBRARY,     /* a named kernel of src/kernels */
+    WF_COLLECTIVE,  /* between the ranks of a group; reads and writes stored values */
     WF_LOOPNEST,    /* a fused kernel: its body is a sub-graph (level loop) */
     WF_HOP          /* holds sub-graphs: cond, scan, regions */
 } WfFamily;

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { BUCKET_ALIGN = 64 };
+
 typedef struct {
     WfGraph *g;
     WfExe *x;
@@ -64,7 +66,7 @@ static int add_buf(Plan *p, WfExeBuf b)
 static WfExeBuf describe(Plan *p, WfVal v)
 {
     const WfValue *val = wf_value(p->g, v);
-    WfExeBuf b = {.dtype = val->dtype, .rank = val->rank, .first = -1, .last = -1, .same_as = -1, .input = -1};
+    WfExeBuf b = {.dtype = val->dtype, .rank = val->rank, .first = -1, .last = -1, .same_as = -1, .inside = -1, .input = -1};
     memcpy(b.shape, val->shape, sizeof b.shape);
     wf_memory_strides(p->g, v, b.stride);
     b.bytes = wf_emul(p->g->exprs, wf_numel(p->g, v), (WfDim)wf_dtype_size(val->dtype));
@@ -137,7 +139,10 @@ static int reads(Plan *p, const WfNode *n, WfVal *out)
     return k;
 }
 
-static bool is_call(const WfNode *n) { return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY; }
+static bool is_call(const WfNode *n)
+{
+    return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE;
+}
 
 static void find_late(Plan *p)
 {
@@ -286,7 +291,7 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
     for (int i = 0; i < g->outputs.n; i++) {
         const WfOutput *o = &g->outputs.at[i];
         const WfNode *nd = o->val ? wf_producer(g, o->val) : NULL;
-        if (o->role != WF_OUT_UPDATE || !nd || p->update_of[o->val] >= 0 || wf_value(g, o->val)->ordered)
+        if (o->role != WF_OUT_UPDATE || !nd || nd->op->family == WF_COLLECTIVE || p->update_of[o->val] >= 0 || wf_value(g, o->val)->ordered)
             continue;
         int c = p->call_of[wf_value(g, o->val)->node];
         WfVal old = g->inputs.at[o->input].val;
@@ -375,9 +380,61 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
             c->elements = wf_eadd(p->g->exprs, c->elements, m);
         }
     }
-    WfExeBuf w = {.place = WF_PLACE_SLAB, .dtype = WF_U8, .first = -1, .last = -1, .same_as = -1, .input = -1};
+    WfExeBuf w = {.place = WF_PLACE_SLAB, .dtype = WF_U8, .first = -1, .last = -1, .same_as = -1, .inside = -1, .input = -1};
     w.name = "workspace";
     c->workspace = add_buf(p, w);
+}
+
+/* A start's tensors become parts of one piece of memory, the bucket: their producers write there. */
+static int make_bucket(Plan *p, const WfNode *n)
+{
+    WfExprs *e = p->g->exprs;
+    WfExeBuf bucket = {.place = WF_PLACE_ARENA, .dtype = wf_value(p->g, n->out)->dtype, .rank = 1, .first = -1,
+                       .last = -1, .same_as = -1, .inside = -1, .input = -1, .name = "bucket"};
+    int id = add_buf(p, bucket);
+    WfDim at = 0;
+    for (int i = 0; i < n->n_out; i++) {
+        WfVal v = n->args[0].vals[i];
+        WfExeBuf *b = p->buf_of[v] < 0 ? NULL : &p->bufs.at[p->buf_of[v]];
+        if (!b || b->place != WF_PLACE_SLAB || p->update_of[v] >= 0)
+            wf_fail_node(p->g, n, WEFT_ERR_USAGE, "%%%s has no memory of its own that could travel: copy it first",
+                         wf_value_name(p->g, v));
+        b->place = WF_PLACE_ARENA;
+        b->inside = id;
+        b->at = at;
+        at = wf_eadd(e, at, wf_emul(e, wf_efloordiv(e, wf_eadd(e, b->bytes, BUCKET_ALIGN - 1), BUCKET_ALIGN), BUCKET_ALIGN));
+    }
+    WfExeBuf *made = &p->bufs.at[id];
+    made->bytes = at;
+    made->shape[0] = wf_efloordiv(e, at, (WfDim)wf_dtype_size(made->dtype));
+    made->stride[0] = 1;
+    return id;
+}
+
+static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
+{
+    static const char *const ops[] = {"sum", "mean", "min", "max"};
+    const WfNode *n = wf_node(p->g, id);
+    bool wait = !strcmp(n->schema->name, "dist.wait");
+    const WfNode *start = wait ? wf_producer(p->g, n->args[0].vals[0]) : n;
+    bool broadcast = !strcmp(start->schema->name, "dist.broadcast_start");
+    if (!start || (!broadcast && strcmp(start->schema->name, "dist.all_reduce_start")))
+        wf_fail_node(p->g, n, WEFT_ERR_USAGE, "it is not in the form of start and wait: run weave/bucket first");
+    c->kind = wait ? WF_CALL_WAIT : WF_CALL_START;
+    c->symbol = dup(p, start->args[2].s);
+    c->n = 1;
+    c->operand = WF_NEWN(p->a, WfExeOperand, 1);
+    c->operand[0].buf = wait ? p->bufs.at[p->buf_of[n->args[0].vals[0]]].inside : make_bucket(p, n);
+    c->elements = p->bufs.at[c->operand[0].buf].shape[0];
+    c->param[0] = broadcast ? WF_EXE_BROADCAST : WF_EXE_ALL_REDUCE;
+    for (int i = 0; !broadcast && i < 4; i++)
+        if (!strcmp(start->args[1].s, ops[i]))
+            c->param[1] = i;
+    if (broadcast)
+        c->param[1] = start->args[1].i;
+    c->param[2] = p->call_of[wf_value(p->g, start->out)->node];
+    for (int i = 0; i < n->n_out; i++) /* one memory from the producer to the last reader */
+        p->buf_of[n->out + (WfVal)i] = p->buf_of[n->args[0].vals[i]];
 }
 
 static void copy_call(Plan *p, WfVal from, int to_buf, WfExeCall *c)
@@ -399,7 +456,7 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
     WfGraph *g = p->g;
     for (int c = 0; c < n; c++) {
         const WfNode *nd = wf_node(g, order[c]);
-        for (int k = 0; k < nd->n_out; k++) {
+        for (int k = 0; k < nd->n_out && nd->op->family != WF_COLLECTIVE; k++) {
             WfVal v = nd->out + (WfVal)k;
             if (p->update_of[v] >= 0) {
                 p->buf_of[v] = input_buf(p, p->update_of[v]);
@@ -413,6 +470,8 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         common(p, nd, &call);
         if (nd->op->family == WF_LOOPNEST)
             kernel_call(p, order[c], &call);
+        else if (nd->op->family == WF_COLLECTIVE)
+            collective_call(p, order[c], &call);
         else
             library_call(p, order[c], &call);
         call.follows = p->follows[c];
@@ -466,6 +525,14 @@ static void lifetimes(Plan *p)
     for (int i = 0; i < p->p->n_outputs; i++) /* outputs are read when the program is over */
         if (p->p->outputs[i].buf >= 0)
             p->bufs.at[p->p->outputs[i].buf].last = p->calls.n;
+    for (int i = 0; i < p->bufs.n; i++) { /* a bucket lives from its first tensor's birth to its last one's death */
+        const WfExeBuf *b = &p->bufs.at[i];
+        WfExeBuf *in = b->inside >= 0 ? &p->bufs.at[b->inside] : NULL;
+        if (!in || b->first < 0)
+            continue;
+        in->first = in->first < 0 || b->first < in->first ? b->first : in->first;
+        in->last = b->last > in->last ? b->last : in->last;
+    }
 }
 
 /* Does the call that c follows read that buffer? Then only its own rows are done with when c runs. */

@@ -31,16 +31,15 @@ static void fill_desc(const WfSession *s, const WfBinding *b, const WfExeProgram
 }
 
 /* Places buffers; buffers that take over another's memory are one item with it. */
-static void place(WfSession *s, WfBinding *b, const WfExeProgram *p, const int64_t *bytes)
+static int64_t place(WfBinding *b, const WfExeProgram *p, WfPlace where, const int64_t *bytes)
 {
     int *item_of = WF_NEWN(b->arena, int, (size_t)p->n_bufs + 1);
     WfPackItem *items = WF_NEWN(b->arena, WfPackItem, (size_t)p->n_bufs + 1);
     int n = 0;
-    (void)s;
     for (int i = 0; i < p->n_bufs; i++) {
         const WfExeBuf *f = &p->bufs[i];
         item_of[i] = -1;
-        if (f->place != WF_PLACE_SLAB || f->first < 0)
+        if (f->place != where || f->first < 0 || (where == WF_PLACE_ARENA && f->inside >= 0))
             continue;
         if (f->same_as >= 0 && item_of[f->same_as] >= 0) {
             item_of[i] = item_of[f->same_as];
@@ -51,10 +50,35 @@ static void place(WfSession *s, WfBinding *b, const WfExeProgram *p, const int64
         item_of[i] = n;
         items[n++] = (WfPackItem){.size = bytes[i], .first = f->first, .last = f->last};
     }
-    b->slab_bytes = wf_pack(b->arena, items, n, ALIGN);
-    b->offset = WF_NEWN(b->arena, int64_t, (size_t)p->n_bufs + 1);
+    int64_t size = wf_pack(b->arena, items, n, ALIGN);
     for (int i = 0; i < p->n_bufs; i++)
-        b->offset[i] = item_of[i] >= 0 ? items[item_of[i]].offset : -1;
+        if (item_of[i] >= 0)
+            b->offset[i] = items[item_of[i]].offset;
+    return size;
+}
+
+uint8_t *wf_buffer_memory(const WfSession *s, const WfBinding *b, const WfExeProgram *p, int buf)
+{
+    const WfExeBuf *f = &p->bufs[buf];
+    if (f->place == WF_PLACE_SLAB)
+        return s->slab + b->offset[buf];
+    return s->shared + b->offset[f->inside >= 0 ? f->inside : buf] + (f->inside >= 0 ? ev(s, b, f->at) : 0);
+}
+
+/* The arena is the world's, which never gives memory back: a larger one replaces it. */
+static void ensure_arena(WfSession *s, int64_t size)
+{
+    if (size <= s->shared_size)
+        return;
+    if (s->shared && !s->comm)
+        wf_sys_unmap(s->shared, (size_t)s->shared_size);
+    s->shared_size = 0;
+    s->shared = s->comm ? wf_comm_arena(s->comm, (size_t)size) : wf_sys_map((size_t)size, size >= (4 << 20));
+    if (!s->shared)
+        wf_fail(s->ctx, WEFT_ERR_MEMORY, "%.1f MB of memory for gradients, which the system refuses", (double)size / 1e6);
+    s->shared_size = size;
+    while (s->n_bindings)
+        wf_arena_free(s->bindings[0]->arena);
 }
 
 static void ensure_slab(WfSession *s, int64_t size)
@@ -85,8 +109,8 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
             continue;
         const WfExeBuf *f = &p->bufs[o->buf];
         int64_t at = ev(s, b, o->offset) * (int64_t)wf_dtype_size(f->dtype);
-        if (f->place == WF_PLACE_SLAB) {
-            r->pointer[i] = s->slab + b->offset[o->buf] + at;
+        if (f->place != WF_PLACE_INPUT) {
+            r->pointer[i] = wf_buffer_memory(s, b, p, o->buf) + at;
         } else {
             b->patch[b->n_patch].slot = &r->pointer[i];
             b->patch[b->n_patch].input = f->input;
@@ -103,6 +127,9 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
     } else if (k->kind == WF_CALL_LIB) {
         r->lib = wf_lib_create(s->ctx, b->arena, desc, s->threads);
         r->workspace = k->workspace >= 0 ? s->slab + b->offset[k->workspace] : NULL;
+    } else if (k->kind == WF_CALL_START || k->kind == WF_CALL_WAIT) {
+        r->serial = true;
+        r->tiles = ev(s, b, k->elements);
     } else {
         r->serial = true;
         r->copy_bytes = (size_t)ev(s, b, p->bufs[k->operand[0].buf].bytes);
@@ -187,7 +214,13 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
         if (k->workspace >= 0)
             bytes[k->workspace] = (int64_t)wf_lib_workspace(&desc[c]);
     }
-    place(s, b, p, bytes);
+    b->offset = WF_NEWN(a, int64_t, (size_t)p->n_bufs + 1);
+    for (int i = 0; i < p->n_bufs; i++)
+        b->offset[i] = -1;
+    b->slab_bytes = place(b, p, WF_PLACE_SLAB, bytes);
+    b->arena_bytes = place(b, p, WF_PLACE_ARENA, bytes);
+    b->ticket = WF_NEWN(a, WfTicket, (size_t)p->n_calls + 1);
+    ensure_arena(s, b->arena_bytes);
     ensure_slab(s, b->slab_bytes + (int64_t)b->scratch_each * s->threads);
     b->calls = WF_NEWN(a, WfBoundCall, (size_t)p->n_calls + 1);
     b->spent = WF_NEWN(a, double, (size_t)p->n_calls + 1);

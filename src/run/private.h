@@ -2,6 +2,7 @@
 #ifndef WF_RUN_PRIVATE_H
 #define WF_RUN_PRIVATE_H
 
+#include "comm/comm.h"
 #include "run/run.h"
 
 #include <string.h>
@@ -30,8 +31,10 @@ typedef struct {
     WfProgramKind kind;
     int64_t *symbols;
     WfBoundCall *calls;
-    int64_t *offset;         /* by buffer, in the slab; -1 for inputs */
+    int64_t *offset;         /* by buffer, in the slab or the arena; -1 for inputs */
     int64_t slab_bytes;      /* buffers; scratch follows */
+    int64_t arena_bytes;
+    WfTicket *ticket;        /* by call: of what it started */
     size_t scratch_each;
     /* where pointers must be refreshed: input buffers of each call */
     struct { void **slot; int input; int64_t offset; } *patch;
@@ -60,6 +63,10 @@ struct WfSession {
     int64_t *state_offset;   /* by input; -1 */
     uint8_t *slab;
     int64_t slab_size;
+    WfComm *comm;            /* NULL: one rank, whose collectives are the identity */
+    uint8_t *shared;         /* the arena of buckets */
+    int64_t shared_size;
+    weft_status lost;        /* what a collective of the present run failed with */
     WfBinding *bindings[8];
     int n_bindings;
     WfBinding *last[WF_PROGRAMS];
@@ -78,6 +85,8 @@ struct WfSession {
     double *scalars;         /* one slot per input, of its dtype; used for SCALAR inputs */
 };
 
+/* Where a buffer of the slab or the arena lies. */
+uint8_t *wf_buffer_memory(const WfSession *s, const WfBinding *b, const WfExeProgram *p, int buf);
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind);
 void wf_report_profile(WfSession *s, const WfBinding *b);
 void wf_execute(WfSession *s, WfBinding *b, int from, int to);

@@ -4,6 +4,7 @@
 #ifndef WF_RUN_H
 #define WF_RUN_H
 
+#include "comm/comm.h"
 #include "exe/exe.h"
 #include "kernels/kernels.h"
 
@@ -16,6 +17,14 @@ typedef struct { bool (*fn)(void *user, const char *name, void *to, size_t bytes
  * are zeros; optimiser state starts at its fill. */
 WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights);
 void wf_session_free(WfSession *s);      /* NULL is fine; also done by the context */
+
+/* Makes the session a rank of the world, before its first step: its gradients are reduced with those of the others. */
+void wf_session_join(WfSession *s, WfComm *comm);
+/* Takes rank 0's weights, buffers and optimiser state. Every rank calls it. */
+void wf_session_sync(WfSession *s);
+/* Compares the weights, buffers and optimiser state of all ranks; raises WEFT_ERR_RANK naming the first tensor that
+ * differs and the ranks that differ from rank 0. Every rank calls it. `buffers`: those that a step changes, too. */
+void wf_session_compare(WfSession *s, bool buffers);
 
 /* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte
  * aligned... in any case only during the run. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */

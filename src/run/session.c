@@ -80,6 +80,8 @@ static void release(void *p)
     wf_team_free(s->team);
     if (s->slab)
         wf_sys_unmap(s->slab, (size_t)s->slab_size);
+    if (s->shared && !s->comm)
+        wf_sys_unmap(s->shared, (size_t)s->shared_size);
     if (s->state)
         wf_sys_unmap(s->state, (size_t)s->state_bytes);
     if (s->object)
@@ -243,7 +245,8 @@ void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out)
     for (int d = 0; d < f->rank; d++)
         out->shape[d] = wf_exe_eval(s->x, f->shape[d], b->symbols);
     out->bytes = (size_t)wf_exe_eval(s->x, f->bytes, b->symbols);
-    out->data = f->place == WF_PLACE_SLAB ? s->slab + b->offset[o->buf] : s->input[f->input];
+    out->data = f->place == WF_PLACE_INPUT ? s->input[f->input]
+                                           : wf_buffer_memory(s, b, &s->x->program[kind], o->buf);
 }
 
 static double scalar_of(const WfTensor *t) { return t->data ? wf_load_f64(t->dtype, t->data) : NAN; }

@@ -59,6 +59,39 @@ static bool all_finite(const WfSession *s, int call, int *operand)
     return true;
 }
 
+typedef struct { WfSession *s; int call; } Travel;
+
+static void travel(void *arg)
+{
+    Travel *t = arg;
+    WfSession *s = t->s;
+    WfBinding *b = s->now;
+    const WfExeCall *k = &s->x->program[b->kind].calls[t->call];
+    WfBoundCall *c = &b->calls[t->call];
+    if (k->kind == WF_CALL_WAIT) {
+        wf_comm_wait(s->comm, b->ticket[k->param[2]]);
+        return;
+    }
+    WfCommOp op = {.kind = k->param[0] == WF_EXE_BROADCAST ? WF_BROADCAST : WF_ALL_REDUCE,
+                   .dtype = s->x->program[b->kind].bufs[k->operand[0].buf].dtype,
+                   .send = c->pointer[0], .recv = c->pointer[0], .count = c->tiles, .node = k->name, .step = s->steps};
+    if (op.kind == WF_BROADCAST)
+        op.root = (int)k->param[1];
+    else
+        op.op = (WfCommReduce)k->param[1];
+    b->ticket[t->call] = wf_comm_start(s->comm, wf_comm_world(s->comm), &op);
+}
+
+/* A collective may fail in the middle of a step, when other threads stand at barriers: the step is walked to its end,
+ * nothing more is sent, and the failure is raised when all are back. */
+static void collective(WfSession *s, int call)
+{
+    Travel t = {s, call};
+    if (!s->comm || s->lost || wf_comm_size(s->comm) == 1)
+        return;
+    s->lost = wf_guard(s->ctx, travel, &t);
+}
+
 static void walk(void *arg, int thread, int n)
 {
     WfSession *s = arg;
@@ -74,6 +107,8 @@ static void walk(void *arg, int thread, int n)
                 run_kernel(s, k, st, 0, 1);
             else if (k->kind == WF_CALL_LIB)
                 run_lib(s, k, next, st, 0, 1);
+            else if (k->kind != WF_CALL_COPY)
+                collective(s, c);
             else
                 memcpy(k->pointer[1], k->pointer[0], k->copy_bytes);
             note(&s->status[0], c + (next != NULL));
@@ -167,6 +202,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     s->from = from;
     s->to = to;
     s->bad_call = -1;
+    s->lost = WEFT_OK;
     memset(s->status, 0, (size_t)s->threads * sizeof *s->status);
     bool alone = true; /* a step of small calls never wakes the team */
     for (int c = from; c < to && alone; c++)
@@ -175,6 +211,8 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
         walk(s, 0, 1);
     else
         wf_team_run(s->team, walk, s);
+    if (s->lost)
+        wf_reraise(s->ctx, s->lost);
     raise_checks(s, b);
 }
 

@@ -70,7 +70,7 @@ static int order_of(WfGraph *g, WfVal v, int8_t *order)
 {
     const WfValue *x = wf_value(g, v);
     const WfNode *n = wf_producer(g, v);
-    bool fixed = !n || n->op->family == WF_LIBRARY; /* row-major unless it says otherwise */
+    bool fixed = !n || n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE; /* row-major unless it says otherwise */
     for (int i = 0; i < x->rank; i++)
         order[i] = x->ordered ? x->order[i] : (int8_t)i;
     if (x->ordered || x->sure || fixed)
@@ -245,12 +245,35 @@ static void library(Layout *l, const WfNode *n)
             set_order(to, l->map[old[k]], c.at[k].order);
 }
 
+/* A collective works in place, in memory that its producer wrote for it alone; its result lies like its operand. What
+ * is read elsewhere, is an input or a view of something gets a copy. */
+static void collective(Layout *l, const WfNode *n, const int *uses)
+{
+    WfVal old = wf_tensor(n, 0), v = l->map[old], saved = v;
+    const WfNode *p = wf_producer(l->to, v);
+    if (!p || p->op->family == WF_VIEW || p->op->family == WF_COLLECTIVE || p->op->family == WF_SOURCE || uses[old] > 1) {
+        int8_t order[WF_MAX_RANK];
+        order_of(l->to, v, order);
+        v = wf_emit(l->to, "prim.copy", "v", v);
+        set_order(l->to, v, order);
+    }
+    wf_value(l->to, v)->sure = 2;
+    l->map[old] = v;
+    wf_copy_node(l->from, n, l->to, l->map);
+    l->map[old] = saved;
+    WfValue *y = wf_value(l->to, l->map[n->out]);
+    y->ordered = wf_value(l->to, v)->ordered;
+    memcpy(y->order, wf_value(l->to, v)->order, sizeof y->order);
+    y->sure = 2;
+}
+
 WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
 {
     (void)env;
     Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n)};
     l.copies = wf_map_new(g->arena);
     bool *live = wf_live_nodes(g);
+    int *uses = wf_use_counts(g);
     wf_copy_inputs(g, l.to, l.map);
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
@@ -258,6 +281,10 @@ WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
             continue;
         if (n->op->family == WF_LIBRARY) {
             library(&l, n);
+            continue;
+        }
+        if (n->op->family == WF_COLLECTIVE) {
+            collective(&l, n, uses);
             continue;
         }
         int before = l.to->nodes.n;

@@ -8,4 +8,20 @@
  * prim -> prim */
 WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g);
 
+/* Data parallelism: every gradient is reduced over the ranks before anything reads it, buffers that a step changes are
+ * agreed before it. joint -> joint */
+WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g);
+
+/* Collectives become start/wait pairs over buckets, each as soon as its tensors are there. loop -> loop */
+WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g);
+
+/* Waits move behind everything that does not read what they wait for. loop -> loop */
+WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g);
+
+/* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves. */
+double wf_weave_seconds(WfGraph *g, const WfNode *n);
+
+/* Raises when a start has no wait or several, a wait waits for what was not started, or a tensor in flight is read. */
+void wf_weave_check(WfGraph *g);
+
 #endif

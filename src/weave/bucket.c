@@ -1,0 +1,286 @@
+/* Buckets. Collectives of one kind, group and dtype are merged, so that the latency of a message is paid for many
+ * tensors; the plan lets their producers write side by side, so that merging copies nothing. Which neighbours (in the
+ * order in which they are ready) share a bucket is chosen by dynamic programming over the time at which the last bucket
+ * has arrived: with r_j the time at which tensor j is ready, alpha the latency of the link and beta its seconds per byte,
+ *
+ *     finish(j) = min over i < j of  max(finish(i), r_j) + alpha + beta bytes(i+1 .. j)
+ *
+ * which is exact for one link that carries one bucket after the other. The sums themselves do not depend on it. */
+#include "weave/schedule.h"
+
+#include <string.h>
+
+/* A link between processes of one host, until a measured one is known. */
+#define ALPHA 30e-6
+#define BETA (1 / 3e9)
+
+typedef struct {
+    WfNodeId id;
+    int ready;               /* position behind which it can start, ... */
+    int deadline;            /* ... and in front of which it must have */
+    double at;               /* seconds after the step's start */
+    double bytes;
+    int bucket;
+} Member;
+
+typedef struct {
+    const WfGraph *g;
+    WfGraph *to;
+    WfVal *map;
+    const WfOptions *o;
+    int *position;           /* by node, in the new order */
+    double *clock;           /* by position: when it is done */
+    Member *at;
+    int n, n_buckets;
+} Buckets;
+
+static bool is_collective(const WfNode *n) { return n->op->family == WF_COLLECTIVE && n->args[0].kind == WF_ARG_TENSOR; }
+
+/* May they travel in one piece? */
+static bool alike(const WfGraph *g, const WfNode *a, const WfNode *b)
+{
+    if (a->op != b->op || wf_value(g, a->out)->dtype != wf_value(g, b->out)->dtype || strcmp(a->args[2].s, b->args[2].s))
+        return false;
+    return a->args[1].kind == WF_ARG_STRING ? !strcmp(a->args[1].s, b->args[1].s) : a->args[1].i == b->args[1].i;
+}
+
+/* The position behind which all that n reads is there. */
+static int ready(const Buckets *b, const WfNode *n)
+{
+    WfVal in[WF_MAX_RESULTS];
+    int k = wf_operands(n, in, WF_MAX_RESULTS), last = -1;
+    for (int i = 0; i < k; i++) {
+        WfNodeId p = in[i] ? wf_value(b->g, wf_weave_base(b->g, in[i]))->node : 0;
+        int at = p ? b->position[p] : -1;
+        last = at > last ? at : last;
+    }
+    return last;
+}
+
+/* Is a node wanted by collectives alone (the copy of a gradient into its bucket)? It then belongs right behind what it
+ * reads, wherever it stands in the text. */
+static bool *find_feeders(const WfGraph *g)
+{
+    bool *feeds = WF_NEWN(g->arena, bool, (size_t)g->nodes.n + 1);
+    WfVal in[WF_MAX_RESULTS];
+    memset(feeds, 1, (size_t)g->nodes.n);
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].val)
+            feeds[wf_value(g, wf_weave_base(g, g->outputs.at[i].val))->node] = false;
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        int k = is_collective(n) || n->op->family == WF_VIEW ? 0 : wf_operands(n, in, WF_MAX_RESULTS);
+        for (int j = 0; j < k; j++)
+            if (in[j])
+                feeds[wf_value(g, wf_weave_base(g, in[j]))->node] = false;
+        if (n->op->family != WF_LOOPNEST)
+            feeds[i] = false;
+    }
+    return feeds;
+}
+
+/* Positions of all nodes but collectives: as they stand, except that feeders move up. Two numbers a node leave room for
+ * a feeder behind each. */
+static void place(Buckets *b, const bool *feeds)
+{
+    int at = 1;
+    for (int i = 1; i < b->g->nodes.n; i++) {
+        const WfNode *n = wf_node(b->g, (WfNodeId)i);
+        b->position[i] = -1;
+        if (is_collective(n))
+            continue;
+        b->position[i] = feeds[i] ? ready(b, n) : 2 * at++;
+        if (feeds[i])
+            b->position[i] += b->position[i] < 0 || b->position[i] % 2 == 0;
+    }
+    double t = 0;
+    for (int i = 1; i < b->g->nodes.n; i++)
+        if (!is_collective(wf_node(b->g, (WfNodeId)i))) {
+            t += wf_weave_seconds((WfGraph *)b->g, wf_node(b->g, (WfNodeId)i));
+            b->clock[i] = t;
+        }
+}
+
+/* The position of the first node that reads the result of a collective. */
+static int first_reader(const Buckets *b, WfVal v)
+{
+    WfVal in[WF_MAX_RESULTS];
+    int first = 2 * b->g->nodes.n + 2;
+    for (int i = 1; i < b->g->nodes.n; i++) {
+        const WfNode *n = wf_node(b->g, (WfNodeId)i);
+        int k = b->position[i] >= 0 && b->position[i] < first ? wf_operands(n, in, WF_MAX_RESULTS) : 0;
+        for (int j = 0; j < k; j++)
+            if (in[j] == v)
+                first = b->position[i];
+    }
+    return first;
+}
+
+static void gather(Buckets *b)
+{
+    for (int i = 1; i < b->g->nodes.n; i++) {
+        const WfNode *n = wf_node(b->g, (WfNodeId)i);
+        int64_t size;
+        if (!is_collective(n))
+            continue;
+        Member *m = &b->at[b->n++];
+        m->id = (WfNodeId)i;
+        m->ready = ready(b, n);
+        m->deadline = first_reader(b, n->out);
+        WfNodeId p = wf_value(b->g, wf_weave_base(b->g, wf_tensor(n, 0)))->node;
+        m->at = p ? b->clock[p] : 0;
+        m->bytes = (double)wf_dtype_size(wf_value(b->g, n->out)->dtype);
+        m->bytes *= wf_elit(b->g->exprs, wf_numel((WfGraph *)b->g, n->out), &size) ? (double)size : 1;
+    }
+    for (int i = 1; i < b->n; i++) /* by readiness; equal ones as they stand */
+        for (int k = i; k > 0 && b->at[k].ready < b->at[k - 1].ready; k--) {
+            Member t = b->at[k];
+            b->at[k] = b->at[k - 1];
+            b->at[k - 1] = t;
+        }
+}
+
+/* May the i-th of a list, ready before all that follow it, wait for the j-th? */
+static bool can_wait(const Buckets *b, const int *list, int i, int j)
+{
+    return b->at[list[j]].ready < b->at[list[i]].deadline;
+}
+
+/* cut[j]: where the bucket that ends with the j-th of `list` begins. */
+static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
+{
+    double *finish = WF_NEWN(b->g->arena, double, (size_t)n + 1);
+    for (int j = 0; j < n; j++) {
+        double bytes = 0, best = -1;
+        for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
+            double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
+            bytes += b->at[list[i]].bytes;
+            double t = (before > r ? before : r) + ALPHA + BETA * bytes;
+            if (best < 0 || t < best)
+                best = t, cut[j] = i;
+        }
+        finish[j] = best;
+    }
+}
+
+static void fixed_cuts(const Buckets *b, const int *list, int n, int *cut)
+{
+    double bytes = 0, most = b->o->bucket_mb * 1048576;
+    for (int j = 0, from = 0; j < n; j++) {
+        bool wait = true;
+        for (int i = from; i < j; i++)
+            wait &= can_wait(b, list, i, j);
+        if (j > from && (!wait || bytes + b->at[list[j]].bytes > most))
+            from = j, bytes = 0;
+        bytes += b->at[list[j]].bytes;
+        cut[j] = from;
+    }
+}
+
+static void assign(Buckets *b)
+{
+    int *list = WF_NEWN(b->g->arena, int, (size_t)b->n + 1), *cut = WF_NEWN(b->g->arena, int, (size_t)b->n + 1);
+    for (int i = 0; i < b->n; i++)
+        b->at[i].bucket = -1;
+    for (int i = 0; i < b->n; i++) {
+        int n = 0;
+        if (b->at[i].bucket >= 0)
+            continue;
+        for (int k = i; k < b->n && n < WF_MAX_RESULTS; k++)
+            if (b->at[k].bucket < 0 && alike(b->g, wf_node(b->g, b->at[i].id), wf_node(b->g, b->at[k].id)))
+                list[n++] = k;
+        if (b->o && b->o->bucket_mb >= 0)
+            fixed_cuts(b, list, n, cut);
+        else
+            best_cuts(b, list, n, cut);
+        for (int j = n - 1; j >= 0; j = cut[j] - 1) {
+            for (int k = cut[j]; k <= j; k++)
+                b->at[list[k]].bucket = b->n_buckets;
+            b->n_buckets++;
+        }
+    }
+}
+
+static WfVal append_list(Buckets *b, const char *op, const WfNode *like, WfVal *vals, int n)
+{
+    const WfOp *o = wf_op_find(op);
+    WfArg args[3] = {{.kind = WF_ARG_TENSORS, .n = n, .vals = vals}};
+    for (int i = 1; i < wf_schema_of(o)->n_params; i++)
+        args[i] = like->args[i];
+    WfNode *fresh = wf_append_raw(b->to, o, args, n);
+    for (int i = 0; i < n; i++) {
+        WfValue x = *wf_value(b->to, vals[i]);
+        WfVal v = fresh->out + (WfVal)i;
+        wf_set_result(b->to, fresh, i, x.dtype, x.rank, x.shape);
+        wf_value(b->to, v)->ordered = x.ordered;
+        memcpy(wf_value(b->to, v)->order, x.order, sizeof x.order);
+    }
+    return fresh->out;
+}
+
+/* Start and wait of one bucket. */
+static void write_pair(Buckets *b, int bucket)
+{
+    WfVal *in = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1), *flying = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1);
+    const WfNode *first = NULL;
+    int n = 0;
+    for (int i = 0; i < b->n; i++)
+        if (b->at[i].bucket == bucket) {
+            const WfNode *m = wf_node(b->g, b->at[i].id);
+            first = first ? first : m;
+            in[n++] = b->map[wf_tensor(m, 0)];
+        }
+    b->to->source = first->source;
+    WfVal s = append_list(b, strcmp(first->schema->name, "dist.broadcast") ? "dist.all_reduce_start" : "dist.broadcast_start",
+                          first, in, n);
+    for (int i = 0; i < n; i++)
+        flying[i] = s + (WfVal)i;
+    WfVal w = append_list(b, "dist.wait", first, flying, n);
+    for (int i = 0, k = 0; i < b->n; i++)
+        if (b->at[i].bucket == bucket) {
+            const WfNode *m = wf_node(b->g, b->at[i].id);
+            WfVal v = w + (WfVal)k++;
+            b->map[m->out] = v;
+            if (wf_value(b->g, m->out)->name)
+                wf_name_value(b->to, v, wf_value(b->g, m->out)->name);
+        }
+}
+
+WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
+{
+    size_t n = (size_t)g->nodes.n + 1;
+    Buckets b = {.g = g, .o = env->options, .to = wf_graph_like(g, WF_LOOP)};
+    b.to->expand = false;
+    b.map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
+    b.position = WF_NEWN(g->arena, int, n);
+    b.clock = WF_NEWN(g->arena, double, n);
+    b.at = WF_NEWN(g->arena, Member, n);
+    place(&b, find_feeders(g));
+    gather(&b);
+    if (!b.n)
+        return g;
+    assign(&b);
+    int *last = WF_NEWN(g->arena, int, (size_t)b.n_buckets + 1);
+    for (int i = 0; i < b.n_buckets; i++)
+        last[i] = -1;
+    for (int i = 0; i < b.n; i++)
+        last[b.at[i].bucket] = b.at[i].ready > last[b.at[i].bucket] ? b.at[i].ready : last[b.at[i].bucket];
+    wf_copy_inputs(g, b.to, b.map);
+    /* One position after the other: nodes that stand there, as in the text, then the buckets that are complete. */
+    int positions = 2 * g->nodes.n + 4, *head = WF_NEWN(g->arena, int, (size_t)positions), *next = WF_NEWN(g->arena, int, n);
+    for (int i = g->nodes.n - 1; i > 0; i--)
+        if (!is_collective(wf_node(g, (WfNodeId)i))) {
+            next[i] = head[b.position[i]];
+            head[b.position[i]] = i;
+        }
+    for (int at = -1; at < positions; at++) {
+        for (int i = at < 0 ? 0 : head[at]; i; i = next[i])
+            wf_weave_copy_raw(g, wf_node(g, (WfNodeId)i), b.to, b.map);
+        for (int k = 0; k < b.n_buckets; k++)
+            if (last[k] == at)
+                write_pair(&b, k);
+    }
+    wf_copy_outputs(g, b.to, b.map);
+    wf_weave_check(b.to);
+    return b.to;
+}

@@ -1,0 +1,60 @@
+/* What a node costs, from its shape alone: FLOPs of products against the peak of one core, bytes of everything else
+ * against its memory bandwidth. Only ratios matter to those who ask (when is a gradient ready, measured against how long
+ * it travels), so the peaks are those of a middling server core. */
+#include "weave/weave.h"
+
+#include <string.h>
+
+#define FLOPS 100e9
+#define BYTES 10e9
+
+static double elements(WfGraph *g, WfVal v)
+{
+    int64_t n;
+    return v && wf_elit(g->exprs, wf_numel(g, v), &n) ? (double)n : 1024;
+}
+
+static double size(WfGraph *g, WfDim d)
+{
+    int64_t n;
+    return wf_elit(g->exprs, d, &n) ? (double)n : 32;
+}
+
+/* Multiplications and additions of a library call, from the shapes of its operands. */
+static double flops(WfGraph *g, const WfNode *n)
+{
+    const char *name = n->schema->name;
+    WfVal a = wf_tensor(n, 0), b = wf_tensor(n, 1);
+    if (!a || !b)
+        return 0;
+    const WfValue *x = wf_value(g, a), *y = wf_value(g, b);
+    if (!strcmp(name, "prim.matmul"))
+        return 2 * elements(g, a) * size(g, y->shape[y->rank - 1]);
+    if (!strcmp(name, "prim.conv")) /* every output element reads a window of the weight */
+        return 2 * elements(g, n->out) * elements(g, b) / size(g, y->shape[0]);
+    if (!strcmp(name, "prim.conv_bwd_data"))
+        return 2 * elements(g, a) * elements(g, b) / size(g, y->shape[0]);
+    if (!strcmp(name, "prim.conv_bwd_weight"))
+        return 2 * elements(g, b) * elements(g, n->out) / size(g, y->shape[1]);
+    if (!strcmp(name, "prim.attention") || !strcmp(name, "prim.attention_bwd"))
+        return (strcmp(name, "prim.attention") ? 10 : 4) * elements(g, a) * size(g, y->shape[2]);
+    if (!strncmp(name, "prim.rnn", 8))
+        return 2 * elements(g, a) * size(g, x->shape[x->rank - 1]);
+    return 0;
+}
+
+double wf_weave_seconds(WfGraph *g, const WfNode *n)
+{
+    WfVal in[WF_MAX_RESULTS];
+    double bytes = 0;
+    if (n->op->family == WF_VIEW || n->op->family == WF_COLLECTIVE)
+        return 0;
+    int k = wf_operands(n, in, WF_MAX_RESULTS);
+    for (int i = 0; i < k; i++)
+        bytes += in[i] ? elements(g, in[i]) * (double)wf_dtype_size(wf_value(g, in[i])->dtype) : 0;
+    for (int i = 0; i < n->n_out; i++) {
+        WfVal v = n->out + (WfVal)i;
+        bytes += elements(g, v) * (double)wf_dtype_size(wf_value(g, v)->dtype);
+    }
+    return flops(g, n) / FLOPS + bytes / BYTES;
+}

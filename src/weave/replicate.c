@@ -1,0 +1,49 @@
+/* Data parallelism as nodes. Exactly one all_reduce per trainable tensor's gradient: tied weights are one input, unused
+ * parameters have no gradient and equal gradients are one node, so each is reduced once. Everything behind (the norm,
+ * clipping, the update) reads the reduced gradient. A buffer that the step changes is agreed at the step's start, as
+ * DistributedDataParallel does before a forward pass that will be synchronised. The loss of a step is reported as the
+ * mean over ranks. */
+#include "weave/weave.h"
+
+#include <string.h>
+
+static bool is_updated(const WfGraph *g, int input)
+{
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role == WF_OUT_UPDATE && g->outputs.at[i].input == input)
+            return true;
+    return false;
+}
+
+/* What the step reads in place of its input; integers cannot be averaged, and are rank 0's. */
+static WfVal agreed(WfGraph *to, WfVal v, WfBuffers how)
+{
+    if (how == WF_BUFFERS_MEAN && wf_dtype_is_float(wf_value(to, v)->dtype))
+        return wf_emit(to, "dist.all_reduce", "vss", v, "mean", "dp");
+    return wf_emit(to, "dist.broadcast", "vds", v, 0, "dp");
+}
+
+WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
+{
+    const WfOptions *o = env->options;
+    WfGraph *to = wf_graph_like(g, WF_JOINT);
+    WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
+    bool *live = wf_live_nodes(g);
+    wf_copy_inputs(g, to, map);
+    for (int i = 0; i < g->inputs.n && o->buffers != WF_BUFFERS_NONE; i++)
+        if (g->inputs.at[i].role == WF_IN_BUFFER && is_updated(g, i))
+            map[g->inputs.at[i].val] = agreed(to, map[g->inputs.at[i].val], o->buffers);
+    for (int i = 1; i < g->nodes.n; i++)
+        if (live[i])
+            wf_copy_node(g, wf_node(g, (WfNodeId)i), to, map);
+    wf_copy_outputs(g, to, map);
+    int n = to->outputs.n;
+    for (int i = 0; i < n; i++) {
+        WfOutput *out = &to->outputs.at[i];
+        if (out->role == WF_OUT_GRAD)
+            out->val = wf_emit(to, "dist.all_reduce", "vss", out->val, o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean", "dp");
+        if (out->role == WF_OUT_LOSS && wf_dtype_is_float(wf_value(to, out->val)->dtype))
+            wf_add_output(to, WF_OUT_METRIC, "mean_loss", wf_emit(to, "dist.all_reduce", "vss", out->val, "mean", "dp"), 0);
+    }
+    return to;
+}
