@@ -69,6 +69,14 @@ def B(*s):
     return lambda: b(*s)
 
 
+def Z(*s):  # every third element 0
+    def made():
+        v = f(*s)
+        v.view(-1)[::3] = 0
+        return v
+    return made
+
+
 def PAD(label):  # labels with an ignored one
     def made():
         y = label()
@@ -227,6 +235,9 @@ CALLS = [
         call(lambda: f(4, 4) + 3 * torch.eye(4), F(2, 3, 4), upper=u, left=False) for u in (False, True)]),
     ("feature_dropout.default", [call(F(2, 3, 4), 0.5, False)]),
     ("native_dropout.default", [call(F(2, 3), 0.0, True)]),
+    ("grid_sampler.default", [call(F(2, 3, 5, 4), lambda: f(2, 3, 6, 2) * 0.8, 2, q, a) for q in (0, 1, 2) for a in (False, True)]),
+    ("scatter_reduce.two", [call(Z(4, 5), 1, I(5, 4, 3), Z(4, 3), "prod", include_self=s) for s in (True, False)] +
+     [call(F(6, 3), 0, I(2, 9, 3), Z(9, 3), "prod", include_self=s) for s in (True, False)]),
 ]
 
 

@@ -135,7 +135,7 @@ void wf_program_compile(weft_program *p)
     if (cache && p->identity) {
         key_of(p, hex);
         c.path = wf_arena_printf(p->arena, "%s/x/%.2s/%s.weft", cache, hex, hex + 2);
-        if (wf_file_exists(c.path)) {
+        if (wf_file_exists(c.path) && !p->options.dump_dir) { /* dumps are made by compiling */
             if (wf_guard(p->ctx, load_entry, &c) == WEFT_OK) {
                 p->exe = c.x;
                 p->from_cache = true;

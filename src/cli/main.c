@@ -155,6 +155,9 @@ weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words
 {
     if (words->n < 1)
         wf_fail(ctx, WEFT_ERR_USAGE, "name a model: a .pt2 export or a compiled .weft step");
+    if (words->n > 1)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Options are written --name value.",
+                   "one model is taken at a time, but after %s there is also %s", words->at[0], words->at[1]);
     weft_program *p = wf_open(ctx, words->at[0]);
     p->options = *o;
     if (p->loaded)
@@ -200,6 +203,7 @@ int main(int argc, char **argv)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
     Main m = {ctx, verb, argc, argv, 0};
     weft_status s = wf_guard(ctx, run_verb, &m);
     if (s != WEFT_OK) {

@@ -79,7 +79,11 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     const WfExe *x = p->exe;
     int64_t *symbols = WF_NEWN(p->arena, int64_t, (size_t)x->n_symbols + 1), state = 0;
     for (int i = 0; i < x->n_symbols; i++) {
-        int64_t want = x->symbols[i].dim == 0 && o->batch_size ? o->batch_size : 32;
+        bool given = x->symbols[i].dim == 0 && o->batch_size;
+        int64_t want = given ? o->batch_size : 32;
+        if (given && (want < x->symbols[i].lo || want > x->symbols[i].hi))
+            wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
+                    (long long)x->symbols[i].lo, (long long)x->symbols[i].hi);
         symbols[i] = want < x->symbols[i].lo   ? x->symbols[i].lo
                      : want > x->symbols[i].hi ? x->symbols[i].hi
                                                : want;

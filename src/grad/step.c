@@ -6,6 +6,7 @@
 #include "exe/exe.h"
 #include "ops/ops.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 typedef struct {
@@ -221,6 +222,29 @@ static double lr_scale(const WfOptions *o, const WfHyper *h)
     return o->hyper.lr != 0 ? h->lr / o->hyper.lr : h->lr == 0 ? 1 : -1;
 }
 
+/* A pattern without a parameter is a misspelt one: its settings would be lost without a word. */
+static void check_patterns(Step *s)
+{
+    for (int i = 0; i < s->o->groups.n; i++) {
+        const char *pattern = s->o->groups.at[i].pattern;
+        WfStr names = {.arena = s->g->arena};
+        bool found = false;
+        for (int k = 0; k < s->g->inputs.n && !found; k++) {
+            const WfInput *in = &s->g->inputs.at[k];
+            if (in->role != WF_IN_PARAM || !in->trainable)
+                continue;
+            found = fnmatch(pattern, in->name, 0) == 0;
+            if (names.n < 200)
+                wf_str_printf(&names, "%s%s", names.n ? ", " : "The trainable parameters are ", in->name);
+            else if (names.at[names.n - 1] != '.')
+                wf_str_puts(&names, ", ...");
+        }
+        if (!found)
+            wf_fail_at(s->g->ctx, WEFT_ERR_USAGE, NULL, names.at, "option param-group: %s matches no trainable parameter",
+                       pattern);
+    }
+}
+
 static void publish_groups(Step *s, WfExe *x, const char *optimiser)
 {
     x->groups = WF_NEWN(x->arena, WfExeGroup, (size_t)s->n_groups + 1);
@@ -240,6 +264,7 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
     WfGraph *to = wf_graph_like(g, WF_JOINT);
     wf_graph_copy(g, to, NULL);
     Step s = {.g = to, .o = env->options};
+    check_patterns(&s);
     s.groups = WF_NEWN(g->arena, WfHyper, (size_t)to->inputs.n + 1);
     WfOutput *grads = WF_NEWN(g->arena, WfOutput, (size_t)to->outputs.n + 1);
     int n = 0;

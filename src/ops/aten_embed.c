@@ -152,7 +152,8 @@ static int one_hot(DECOMPOSE)
     int r = wf_rank_of(g, T(0));
     if (classes < 1)
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
-                     "the number of classes must be given: the result's shape depends on it");
+                     "the number of classes must be given, as in one_hot(x, num_classes=10): without it the result's shape "
+                     "depends on the data");
     WfDim shape[WF_MAX_RANK + 1];
     memcpy(shape, wf_value(g, T(0))->shape, (size_t)r * sizeof *shape);
     shape[r] = classes;

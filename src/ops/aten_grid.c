@@ -1,8 +1,8 @@
 /* Sampling at given places: x[N, C, s..] at grid[N, o.., s], coordinates from -1 to 1, last dimension first.
  * Each place reads its 2^s neighbours (or the nearest one) with a gather along the flattened spatial
  * dimensions; weights are pointwise in the grid, so its gradient comes by itself. Padding modes as in
- * ATen/native/GridSamplerUtils.h: 0 zeros, 1 border, 2 reflection. Interpolation: 0 linear, 1 nearest; cubic
- * is not supported. */
+ * ATen/native/GridSamplerUtils.h: 0 zeros, 1 border, 2 reflection. Interpolation: 0 linear, 1 nearest, 2 cubic (in two
+ * dimensions; there the padding moves each of the 16 neighbours, not the place). */
 #include "ops/ops_private.h"
 
 #include <string.h>
@@ -28,14 +28,21 @@ static WfVal reflect(WfGraph *g, WfVal x, double lo, WfVal span)
     return wf_adds(g, wf_where(g, odd, wf_sub(g, span, rest), rest), lo);
 }
 
-/* Position in elements along a dimension of the given size, padding applied. */
-static WfVal place(WfGraph *g, WfVal c, WfDim size, int64_t padding, bool align)
+/* A coordinate as position in elements along a dimension of the given size. */
+static WfVal position(WfGraph *g, WfVal c, WfDim size, bool align)
 {
     WfDtype t = wf_dtype_of(g, c);
+    WfVal x = wf_muls(g, wf_adds(g, c, 1), 0.5);
+    return align ? wf_mul(g, x, wf_dim_scalar(g, t, wf_esub(E(g), size, 1)))
+                 : wf_adds(g, wf_mul(g, x, wf_dim_scalar(g, t, size)), -0.5);
+}
+
+/* A position after padding. */
+static WfVal padded(WfGraph *g, WfVal x, WfDim size, int64_t padding, bool align)
+{
+    WfDtype t = wf_dtype_of(g, x);
     int64_t lit;
     WfVal n = wf_dim_scalar(g, t, size), last = wf_dim_scalar(g, t, wf_esub(E(g), size, 1));
-    WfVal x = wf_muls(g, wf_adds(g, c, 1), 0.5);
-    x = align ? wf_mul(g, x, last) : wf_adds(g, wf_mul(g, x, n), -0.5);
     bool one = wf_elit(E(g), size, &lit) && lit == 1;
     if (padding == 2)
         x = align ? (one ? wf_muls(g, x, 0) : reflect(g, x, 0, last)) : reflect(g, x, -0.5, n);
@@ -86,16 +93,35 @@ static WfVal linear(WfGraph *g, const Source *s, const WfVal *pos)
     return sum;
 }
 
+/* Two dimensions; the taps lie one before to two behind the place. */
+static WfVal cubic(WfGraph *g, const Source *s, const WfVal *pos, int64_t padding, bool align)
+{
+    WfVal at[2][4], w[2][4], sum = 0;
+    for (int k = 0; k < 2; k++) {
+        WfVal low = wf_detach(g, wf_unary(g, "prim.floor", pos[k]));
+        wf_cubic_weights(g, wf_sub(g, pos[k], low), w[k]);
+        for (int i = 0; i < 4; i++)
+            at[k][i] = padded(g, wf_adds(g, low, i - 1), s->size[k], padding, align);
+    }
+    for (int i = 0; i < 16; i++) {
+        WfVal v = read_at(g, s, (WfVal[]){at[0][i / 4], at[1][i % 4]});
+        v = wf_mul(g, v, wf_unsqueeze(g, wf_mul(g, w[0][i / 4], w[1][i % 4]), 1));
+        sum = sum ? wf_add(g, sum, v) : v;
+    }
+    return sum;
+}
+
 static int grid_sampler(DECOMPOSE)
 {
     WfVal x = T(0), grid = T(1), pos[3];
     int64_t mode = wf_lit(g, n, 2), padding = wf_lit(g, n, 3);
     int r = wf_rank_of(g, x), s = r - 2;
+    bool align = wf_bool(n, 4);
     if (s < 2 || s > 3 || wf_rank_of(g, grid) != r || wf_size_of(g, grid, -1) != s)
         wf_fail_node(g, n, WEFT_ERR_FILE, "input %s and grid %s do not fit", wf_shape_text(g, x),
                      wf_shape_text(g, grid));
-    if (mode == 2)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "bicubic sampling is not supported");
+    if (mode == 2 && s != 2)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "bicubic sampling is for images, %s is none", wf_shape_text(g, x));
     WfDim shape[WF_MAX_RANK] = {wf_size_of(g, x, 0), wf_size_of(g, x, 1)}, all = 1, places = 1;
     Source src = {.s = s};
     for (int k = 0; k < s; k++) {
@@ -108,12 +134,16 @@ static int grid_sampler(DECOMPOSE)
     src.x = wf_reshape(g, x, 3, (WfDim[]){shape[0], shape[1], all});
     for (int k = 0; k < s; k++) { /* the grid's last coordinate is the input's first spatial dimension */
         WfVal c = wf_slice(g, grid, r - 1, s - 1 - k, s - k, 1);
-        pos[k] =
-            place(g, wf_reshape(g, c, 2, (WfDim[]){shape[0], places}), src.size[k], padding, wf_bool(n, 4));
+        pos[k] = position(g, wf_reshape(g, c, 2, (WfDim[]){shape[0], places}), src.size[k], align);
+        if (mode != 2)
+            pos[k] = padded(g, pos[k], src.size[k], padding, align);
         if (mode == 1)
             pos[k] = wf_unary(g, "prim.round", pos[k]);
     }
-    out[0] = wf_reshape(g, mode == 1 ? read_at(g, &src, pos) : linear(g, &src, pos), r, shape);
+    WfVal y = mode == 0   ? linear(g, &src, pos)
+              : mode == 1 ? read_at(g, &src, pos)
+                          : cubic(g, &src, pos, padding, align);
+    out[0] = wf_reshape(g, y, r, shape);
     return 1;
 }
 

@@ -122,16 +122,24 @@ static WfVal cubic_far(WfGraph *g, WfVal x, double a)
     return wf_adds(g, wf_mul(g, v, x), -4 * a);
 }
 
-static WfVal cubic_weights(WfGraph *g, const Resize *r, int i, WfDtype t)
+void wf_cubic_weights(WfGraph *g, WfVal part, WfVal w[4])
 {
     const double a = -0.75;
-    WfVal zero = wf_scalar(g, t, 0), one = wf_scalar(g, t, 1),
+    WfVal rest = wf_sub(g, wf_like(g, part, 1), part);
+    w[0] = cubic_far(g, wf_adds(g, part, 1), a);
+    w[1] = cubic_near(g, part, a);
+    w[2] = cubic_near(g, rest, a);
+    w[3] = cubic_far(g, wf_adds(g, rest, 1), a);
+}
+
+static WfVal cubic_weights(WfGraph *g, const Resize *r, int i, WfDtype t)
+{
+    WfVal zero = wf_scalar(g, t, 0),
           last = number(g, t, wf_esub(E(g), r->in[i], 1));
     WfVal src = position(g, r, i, t), low = wf_unary(g, "prim.floor", src), part = wf_sub(g, src, low),
           sum = 0;
-    WfVal rest = wf_sub(g, one, part), col = columns(g, r->in[i], t);
-    WfVal w[4] = {cubic_far(g, wf_adds(g, part, 1), a), cubic_near(g, part, a), cubic_near(g, rest, a),
-                  cubic_far(g, wf_adds(g, rest, 1), a)};
+    WfVal col = columns(g, r->in[i], t), w[4];
+    wf_cubic_weights(g, part, w);
     for (int k = 0; k < 4; k++) { /* taps beyond the edge fall on it */
         WfVal v = tap(g, col, clamp(g, wf_adds(g, low, k - 1), zero, last), w[k]);
         sum = sum ? wf_add(g, sum, v) : v;

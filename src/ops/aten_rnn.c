@@ -82,7 +82,7 @@ static int layers(WfGraph *g, const WfNode *n, int mode, WfVal *out)
     if (total < 1 || total > WF_MAX_RESULTS)
         wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d layers", s.layers);
     if (n->args[2].n == total * (s.each + 1))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "projections (proj_size) are not supported");
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "projections (proj_size) are not supported; use an LSTM without them");
     if (n->args[2].n != total * s.each || wf_rank_of(g, T(0)) != 3)
         wf_fail_node(g, n, WEFT_ERR_FILE, "%d weights do not make %d layers", n->args[2].n, total);
     run(g, n, &s, T(0), wf_bool(n, 8), h0, c0, out);

@@ -103,6 +103,26 @@ static WfVal again(WfGraph *g, const WfNode *n, WfVal x, WfVal src, const char *
     return wf_emit(g, n->schema->name, "vvvs", x, wf_tensor(n, 1), src, mode);
 }
 
+/* The product of the others is out / own, where own is not 0. A zero of x, and the only zero among the sources of its
+ * place, get the product without it; sources that are zero in one place together get none: torch.scatter_reduce's rule
+ * (FunctionsManual.cpp, scatter_reduce_backward). */
+static void product_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
+{
+    WfVal x = wf_tensor(n, 0), src = wf_tensor(n, 2), zero = wf_like(g, src, 0), one = wf_like(g, src, 1);
+    if (wf_wants(g, 0)) {
+        WfVal none = wf_binary(g, "prim.eq", x, wf_like(g, x, 0)), mended = wf_where(g, none, wf_like(g, x, 1), x);
+        dx[0] = wf_div(g, wf_mul(g, dy[0], again(g, n, mended, src, "mul")), mended);
+    }
+    if (!wf_wants(g, 2))
+        return;
+    WfVal is_zero = wf_binary(g, "prim.eq", src, zero);
+    WfVal zeros = again(g, n, wf_zeros_like(g, x), wf_cast(g, is_zero, wf_dtype_of(g, x)), "add");
+    WfVal only = wf_binary(g, "prim.and", is_zero, wf_binary(g, "prim.eq", pick(g, zeros, n), one));
+    WfVal others = again(g, n, x, wf_where(g, only, one, src), "mul");
+    WfVal plain = wf_div(g, pick(g, wf_mul(g, dy[0], n->out), n), wf_where(g, is_zero, one, src));
+    dx[2] = wf_where(g, only, pick(g, wf_mul(g, dy[0], others), n), plain);
+}
+
 static void scatter_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
     WfVal x = wf_tensor(n, 0), src = wf_tensor(n, 2);
@@ -122,7 +142,7 @@ static void scatter_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
         dx[0] = wf_mul(g, self, share);
         dx[2] = wf_mul(g, hit, pick(g, share, n));
     } else {
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "scatter with '%s' has no gradient", mode);
+        product_vjp(g, n, dy, dx);
     }
 }
 

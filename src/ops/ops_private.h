@@ -36,6 +36,8 @@ void wf_normalize(WfGraph *g, WfVal x, WfVal w, WfVal b, uint32_t dims, double e
 /* f32 draws of a new stream; x with elements dropped with probability p and the others scaled up. */
 WfVal wf_uniform(WfGraph *g, int rank, const WfDim *shape);
 WfVal wf_dropout(WfGraph *g, WfVal x, double p);
+/* Weights of the four taps of cubic interpolation (Keys 1981, a = -0.75) at `part` of the way from the second. */
+void wf_cubic_weights(WfGraph *g, WfVal part, WfVal w[4]);
 /* x with dimension dim replaced by weights[out, in] times it. */
 WfVal wf_resample(WfGraph *g, WfVal x, int dim, WfVal weights);
 

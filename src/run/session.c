@@ -3,6 +3,7 @@
 #include "run/private.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -19,14 +20,15 @@ static void load_object(WfSession *s)
                    "the step was not compiled for this machine's instruction set (x86-64-v%d)", s->isa);
     int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
     if (fd < 0)
-        wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels");
+        wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels: %s", strerror(errno));
     s->object_fd = fd;
     const uint8_t *at = s->x->object[k];
     size_t left = s->x->object_size[k];
     while (left) {
         ssize_t w = write(fd, at, left);
         if (w <= 0)
-            wf_fail(s->ctx, WEFT_ERR_IO, "the kernels cannot be written to an anonymous file");
+            wf_fail(s->ctx, WEFT_ERR_IO, "the kernels cannot be written to an anonymous file: %s",
+                    strerror(w ? errno : ENOSPC));
         at += w;
         left -= (size_t)w;
     }

@@ -398,6 +398,8 @@ void wf_train(WfTraining *t)
         l.eval = wf_dataset_open(t->ctx, t->arena, &o->eval_data, l.inputs, l.n_inputs);
     if (o->check_finite)
         wf_dataset_check_finite(l.data);
+    if (o->check_finite && l.eval)
+        wf_dataset_check_finite(l.eval);
     l.batch = wf_train_batch(t->ctx, t->exe, o);
     l.per_epoch = l.data->samples / l.batch; /* an incomplete last batch is left out */
     if (!l.per_epoch)

@@ -38,6 +38,9 @@ check "it names the Python line, too" grep -qE '\.py:[0-9]+' err
 # NaN in data and in the step.
 data nan.safetensors x=F32:40x12:rand,100=nan y=I64:40:mod4
 fails "NaN in data under --check-finite" 1 "input x: sample 8, element 4 is nan" train --check-finite --data nan.safetensors
+fails "NaN in the evaluation data" 1 "input x: sample 8, element 4 is nan" train --check-finite --data good.safetensors \
+    --eval-data nan.safetensors --out naneval
+check "is found before anything is written" test ! -e naneval
 data huge.safetensors x=F32:16x4:rand y=F32:16x1:rand
 fails "the first node with NaN in the step" 1 "is the first whose result is not finite" \
     "$weft" train "$refs/linreg_sgd/model.pt2" --optimizer sgd --lr 1e30 --steps 20 --check-finite --data huge.safetensors

@@ -18,6 +18,10 @@ fails "resuming" 2 "option resume is not available yet" train --resume run
 fails "no model" 2 "name a model" "$weft" train --data good.safetensors
 fails "a pass that does not exist" 2 "no pass is called fuse/grp" "$weft" graph "$mlp" --after fuse/grp
 fails "a group without a match" 2 "param-group" train --param-group "nonsense"
+fails "a misspelt group" 2 "option param-group: *.wieght matches no trainable parameter" train --param-group "*.wieght:lr=1"
+check "names the parameters" grep -q "The trainable parameters are a.weight, n.weight" err
+fails "a second model" 2 "there is also extra.pt2" train extra.pt2
+fails "a plan for a batch beyond the export" 2 "--batch-size 65: the export allows 2 to 64" "$weft" plan "$mlp" --batch-size 65
 fails "a loss on top of a loss" 2 "--loss" train --loss cross_entropy
 works "help says how" "$weft" train --help
 check "help starts with an example" sh -c 'head -1 out | grep -q "^  weft train "'
@@ -32,6 +36,20 @@ check "with weights in it" test -s empty/final.safetensors
 touch file
 fails "a file instead of a folder" 2 "is a file; name a folder" train --out file
 fails "a folder below a file" 1 "file" train --out file/run
+# Also as root: a device that is full, and folders that nobody can make.
+fails "a full device" 1 "No space left on device" "$weft" compile "$mlp" -o /dev/full
+check "stays a device" test -c /dev/full
+fails "a folder in /proc" 1 "cannot create the folder" train --out /proc/weft
+fails "a folder that is not there" 1 "No such file or directory" "$weft" compile "$mlp" -o nowhere/step.weft
+fails "a folder as the file" 1 "Is a directory" "$weft" run "$mlp" --data good.safetensors --batch-size 8 --out full
+check "stays as it was" test "$(ls full)" = final.safetensors
+limited() { (ulimit -f 400; "$@"); }
+fails "a limit on file sizes" 1 "metrics.jsonl cannot be written: File too large" limited "$weft" train "$mlp" \
+    --data good.safetensors --steps 10000 --batch-size 8 --threads 1 --out limited
+check "leaves no weights" test ! -e limited/final.safetensors
+works "dumps of a step" train --dump-dir d1
+works "that is in the cache by now" train --dump-dir d2
+check "are the same" diff -r d1 d2
 if [ "$(id -u)" -ne 0 ]; then
     mkdir locked
     chmod 555 locked

@@ -15,4 +15,3 @@
 "aten.index_put.default",
 "aten.index_put_.default",
 "aten.one_hot.default", /* without the number of classes, likewise */
-"aten.scatter_reduce.two", /* gradient of 'prod' */
