@@ -80,6 +80,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     int64_t *symbols = WF_NEWN(p->arena, int64_t, (size_t)x->n_symbols + 1), state = 0;
     for (int i = 0; i < x->n_symbols; i++) {
         int64_t want = x->symbols[i].dim == 0 && o->batch_size ? o->batch_size : 32;
+        want = (want - x->symbols[i].plus) / x->symbols[i].factor;
         symbols[i] = want < x->symbols[i].lo   ? x->symbols[i].lo
                      : want > x->symbols[i].hi ? x->symbols[i].hi
                                                : want;
