@@ -227,6 +227,15 @@ CALLS = [
         call(lambda: f(4, 4) + 3 * torch.eye(4), F(2, 3, 4), upper=u, left=False) for u in (False, True)]),
     ("feature_dropout.default", [call(F(2, 3, 4), 0.5, False)]),
     ("native_dropout.default", [call(F(2, 3), 0.0, True)]),
+    ("median.dim", [call(F(3, 5), 1), call(F(3, 4, 2), -2, True), call(lambda: t(1.0, float("nan"), 0.5), 0)]),
+    ("kthvalue.default", [call(F(3, 5), 2), call(F(4, 6), 3, 0, True), call(lambda: i(99, 7), 4)]),
+    ("quantile.scalar", [call(F(3, 5), 0.3, 1), call(F(3, 4), 0.7, None, True), call(F(9), 0.5, 0, True),
+                         *(call(F(2, 6), 0.45, -1, interpolation=how)
+                           for how in ("lower", "higher", "nearest", "midpoint"))]),
+    ("chain_matmul.default", [call([F(2, 3), F(3, 4), F(4, 2)]), call([F(2, 3), F(3, 1)])]),
+    ("linalg_multi_dot.default", [call([F(3), F(3, 4), F(4, 2), F(2)]), call([F(2, 3), F(3, 4), F(4, 5)])]),
+    ("linalg_matrix_power.default", [call(F(3, 3), 5), call(F(2, 3, 3), 2), call(F(2, 2), 0), call(F(2, 2), 1)]),
+    ("bilinear.default", [call(F(5, 3), F(5, 4), F(2, 3, 4), F(2)), call(F(2, 3, 3), F(2, 3, 3), F(4, 3, 3))]),
 ]
 
 

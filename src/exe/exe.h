@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 3, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 4, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
