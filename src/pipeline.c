@@ -170,25 +170,20 @@ static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode
     return info;
 }
 
-static int graph_symbols(WfGraph *g, int *out, int max) /* in the order of plan's executable */
+static int symbol_ids(const WfExe *x, int *out, int max) /* in the executable's order */
 {
+    WfDim sym;
     int n = 0;
-    for (int i = 0; i < g->inputs.n; i++)
-        for (int d = 0; g->inputs.at[i].role == WF_IN_USER && d < wf_value(g, g->inputs.at[i].val)->rank;
-             d++) {
-            int id = wf_esym_id(g->exprs, wf_value(g, g->inputs.at[i].val)->shape[d]);
-            bool known = id < 0;
-            for (int k = 0; k < n && !known; k++)
-                known = out[k] == id;
-            if (!known && n < max)
-                out[n++] = id;
-        }
+    for (int i = 0; i < x->n_symbols && n < max; i++)
+        if (wf_sym_find(x->exprs, x->symbols[i].name, &sym))
+            out[n++] = wf_esym_id(x->exprs, sym);
     return n;
 }
 
 static void one_program(WfPassEnv *env, WfGraph *g, WfExe *x, WfProgramKind kind, Kernels *k)
 {
-    int symbols[64], n_symbols = graph_symbols(g, symbols, 64);
+    wf_plan_symbols(env, g, x);
+    int symbols[64], n_symbols = symbol_ids(x, symbols, 64);
     WfKernelInfo **info = WF_NEWN(env->arena, WfKernelInfo *, (size_t)g->nodes.n);
     for (int i = 1; i < g->nodes.n; i++)
         if (wf_node(g, (WfNodeId)i)->op->family == WF_LOOPNEST)

@@ -238,6 +238,24 @@ CALLS = [
     ("grid_sampler.default", [call(F(2, 3, 5, 4), lambda: f(2, 3, 6, 2) * 0.8, 2, q, a) for q in (0, 1, 2) for a in (False, True)]),
     ("scatter_reduce.two", [call(Z(4, 5), 1, I(5, 4, 3), Z(4, 3), "prod", include_self=s) for s in (True, False)] +
      [call(F(6, 3), 0, I(2, 9, 3), Z(9, 3), "prod", include_self=s) for s in (True, False)]),
+    ("median.dim", [call(F(3, 5), 1), call(F(3, 4, 2), -2, True), call(lambda: t(1.0, float("nan"), 0.5), 0)]),
+    ("kthvalue.default", [call(F(3, 5), 2), call(F(4, 6), 3, 0, True), call(lambda: i(99, 7), 4)]),
+    ("quantile.scalar", [call(F(3, 5), 0.3, 1), call(F(3, 4), 0.7, None, True), call(F(9), 0.5, 0, True),
+                         *(call(F(2, 6), 0.45, -1, interpolation=how)
+                           for how in ("lower", "higher", "nearest", "midpoint"))]),
+    ("chain_matmul.default", [call([F(2, 3), F(3, 4), F(4, 2)]), call([F(2, 3), F(3, 1)])]),
+    ("linalg_multi_dot.default", [call([F(3), F(3, 4), F(4, 2), F(2)]), call([F(2, 3), F(3, 4), F(4, 5)])]),
+    ("linalg_matrix_power.default", [call(F(3, 3), 5), call(F(2, 3, 3), 2), call(F(2, 2), 0), call(F(2, 2), 1)]),
+    ("bilinear.default", [call(F(5, 3), F(5, 4), F(2, 3, 4), F(2)), call(F(2, 3, 3), F(2, 3, 3), F(4, 3, 3))]),
+    ("asinh.default", [call(lambda: f(20) * 3), call(lambda: t(0.0, -1e-4, 1e-4, 1e20, -1e10))]),
+    ("acosh.default", [call(lambda: p(20) * 5 + 1), call(lambda: t(1.0001, 1e4))]),
+    ("atanh.default", [call(lambda: p(20) * 2 - 1), call(lambda: t(0.0, -1e-4, 0.999, -0.999))]),
+    ("sinc.default", [call(lambda: f(20) * 3), call(lambda: t(0.0, -1.5, 0.1))]),
+    ("deg2rad.default", [call(lambda: f(5) * 90)]),
+    ("rad2deg.default", [call(F(5))]),
+    ("hypot.default", [call(F(4, 5), F(5)), call(lambda: t(3e30, 3e-30, 1.0), lambda: t(4e30, 4e-30, 0.0))]),
+    ("xlogy.Tensor", [call(F(4, 5), lambda: p(5)), call(lambda: t(0.0, 0.0, 2.0), lambda: t(0.0, 3.0, 1.0))]),
+    ("special_erfinv.default", [call(lambda: p(9) * 2 - 1)]),
 ]
 
 

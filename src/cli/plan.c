@@ -79,11 +79,13 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     const WfExe *x = p->exe;
     int64_t *symbols = WF_NEWN(p->arena, int64_t, (size_t)x->n_symbols + 1), state = 0;
     for (int i = 0; i < x->n_symbols; i++) {
-        bool given = x->symbols[i].dim == 0 && o->batch_size;
-        int64_t want = given ? o->batch_size : 32;
-        if (given && (want < x->symbols[i].lo || want > x->symbols[i].hi))
-            wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
-                    (long long)x->symbols[i].lo, (long long)x->symbols[i].hi);
+        const WfExeSymbol *m = &x->symbols[i];
+        bool given = m->dim == 0 && o->batch_size;
+        int64_t want = ((given ? o->batch_size : 32) - m->plus) / m->factor, lo, hi;
+        wf_exe_sizes(m, &lo, &hi);
+        if (given && (o->batch_size < lo || o->batch_size > hi || (o->batch_size - m->plus) % m->factor))
+            wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld in steps of %lld",
+                    (long long)o->batch_size, (long long)lo, (long long)hi, (long long)m->factor);
         symbols[i] = want < x->symbols[i].lo   ? x->symbols[i].lo
                      : want > x->symbols[i].hi ? x->symbols[i].hi
                                                : want;

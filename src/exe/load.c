@@ -104,6 +104,14 @@ static int dims(Load *l, json_t *v, WfDim *out)
     return (int)json_array_size(v);
 }
 
+void wf_exe_sizes(const WfExeSymbol *s, int64_t *lo, int64_t *hi)
+{
+    if (!wf_mul_ok(s->lo, s->factor, lo) || !wf_add_ok(*lo, s->plus, lo))
+        *lo = 0;
+    if (!wf_mul_ok(s->hi, s->factor, hi) || !wf_add_ok(*hi, s->plus, hi))
+        *hi = INT64_MAX;
+}
+
 static void read_symbols(Load *l, json_t *j)
 {
     WfExe *x = l->x;
@@ -118,6 +126,8 @@ static void read_symbols(Load *l, json_t *j)
         s->hi = INT(o, "hi", INT64_MIN, INT64_MAX);
         s->input = (int)INT(o, "input", 0, 1 << 24);
         s->dim = (int)INT(o, "dim", 0, WF_EXE_RANK - 1);
+        s->factor = INT(o, "factor", 1, INT64_MAX);
+        s->plus = INT(o, "plus", INT64_MIN / 2, INT64_MAX / 2);
         wf_sym(x->exprs, s->name, s->lo, s->hi);
     }
 }

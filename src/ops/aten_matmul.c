@@ -219,6 +219,59 @@ static int tensordot(DECOMPOSE)
 
 /* ---- distances: the p-norm of all differences ---- */
 
+/* The product of all matrices, from the left; the first and the last may be vectors. */
+static int multi_dot(DECOMPOSE)
+{
+    const WfArg *all = &n->args[0];
+    if (all->n < 1)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "there is nothing to multiply");
+    WfVal y = all->vals[0];
+    for (int i = 1; i < all->n; i++)
+        y = wf_matmul_any(g, n, y, all->vals[i]);
+    return give(out, y);
+}
+
+static int matrix_power(DECOMPOSE)
+{
+    int64_t k;
+    WfVal x = T(0), y = 0;
+    int r = wf_rank_of(g, x);
+    if (r < 2 || !wf_elit(E(g), wf_int(n, 1), &k) || k < 0)
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "needs a matrix and a power of at least 0");
+    for (; k; k /= 2) {
+        if (k % 2)
+            y = y ? wf_matmul(g, y, x) : x;
+        if (k > 1)
+            x = wf_matmul(g, x, x);
+    }
+    if (!y) {
+        const WfDim *s = wf_value(g, x)->shape;
+        WfVal hit = wf_binary(g, "prim.eq", wf_iota(g, WF_I64, r, s, r - 2), wf_iota(g, WF_I64, r, s, r - 1));
+        y = wf_cast(g, hit, wf_dtype_of(g, x));
+    }
+    return give(out, y);
+}
+
+/* y[.., o] = sum over i, j of a[.., i] w[o, i, j] b[.., j], plus bias[o] */
+static int bilinear(DECOMPOSE)
+{
+    WfVal a = T(0), b = T(1), w = T(2), bias = T(3);
+    need_rank(g, n, 2, 3);
+    int r = wf_rank_of(g, a);
+    WfDim o = wf_size_of(g, w, 0), i = wf_size_of(g, w, 1), j = wf_size_of(g, w, 2), shape[WF_MAX_RANK];
+    if (r < 1 || r + 1 > WF_MAX_RANK || wf_rank_of(g, b) != r || wf_size_of(g, a, r - 1) != i ||
+        wf_size_of(g, b, r - 1) != j)
+        wf_fail_node(g, n, WEFT_ERR_FILE, "inputs %s and %s do not fit weight %s", wf_shape_text(g, a),
+                     wf_shape_text(g, b), wf_shape_text(g, w));
+    WfVal m = wf_reshape(g, wf_permute(g, w, (int[]){1, 0, 2}), 2, (WfDim[]){i, wf_emul(E(g), o, j)});
+    memcpy(shape, wf_value(g, a)->shape, sizeof shape);
+    shape[r - 1] = o;
+    shape[r] = j;
+    WfVal half = wf_reshape(g, wf_matmul_any(g, n, a, m), r + 1, shape);
+    WfVal y = wf_sum(g, wf_mul(g, half, wf_unsqueeze(g, b, r - 1)), 1u << r, false);
+    return give(out, bias ? wf_add(g, y, bias) : y);
+}
+
 static WfVal distance(WfGraph *g, WfVal diff, double p)
 {
     return wf_emit(g, "aten.linalg_vector_norm", "vfd", diff, p, -1);
@@ -302,6 +355,10 @@ static const WfOp ops[] = {
     IN_PLACE("baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2" SCALES "(a!)"),
     NAME("kron(Tensor self, Tensor other) -> Tensor", kron),
     NAME("tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor", tensordot),
+    NAME("chain_matmul(Tensor[] matrices) -> Tensor", multi_dot),
+    NAME("linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot),
+    NAME("linalg_matrix_power(Tensor self, int n) -> Tensor", matrix_power),
+    NAME("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", bilinear),
     NAME("cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor", cdist),
     NAME("_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor", cdist),
     NAME("pdist(Tensor self, float p=2.) -> Tensor", pdist),

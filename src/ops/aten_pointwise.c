@@ -302,6 +302,55 @@ DECOMPOSE(erfinv_op)
     DONE(wf_where(g, ends, wf_muls(g, x, INFINITY), y));
 }
 
+DECOMPOSE(asinh_op) /* sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|; log(2 a) where squares overflow */
+{
+    WfVal x = as_float(g, n, 0), a = wf_unary(g, "prim.abs", x), big = wf_binary(g, "prim.gt", a, wf_like(g, a, 1e9));
+    WfVal c = wf_where(g, big, wf_like(g, a, 1), a), cc = wf_mul(g, c, c);
+    WfVal low = wf_add(g, c, wf_div(g, cc, wf_adds(g, wf_unary(g, "prim.sqrt", wf_adds(g, cc, 1)), 1)));
+    WfVal high = wf_adds(g, wf_unary(g, "prim.log", wf_where(g, big, a, wf_like(g, a, 1))), 0.69314718055994531);
+    WfVal y = wf_where(g, big, high, wf_unary(g, "prim.log1p", low)), zero = wf_binary(g, "prim.eq", x, wf_like(g, x, 0));
+    y = wf_where(g, wf_binary(g, "prim.lt", x, wf_like(g, x, 0)), wf_neg(g, y), y);
+    DONE(wf_where(g, zero, x, y)); /* so that the slope at 0 is 1 */
+}
+DECOMPOSE(acosh_op)
+{
+    WfVal x = as_float(g, n, 0), t = wf_adds(g, x, -1);
+    WfVal root = wf_unary(g, "prim.sqrt", wf_mul(g, t, wf_adds(g, x, 1)));
+    DONE(wf_unary(g, "prim.log1p", wf_add(g, t, root)));
+}
+DECOMPOSE(atanh_op) /* log1p(2 x / (1 - x)) / 2 */
+{
+    WfVal x = as_float(g, n, 0), one = wf_like(g, x, 1);
+    DONE(wf_muls(g, wf_unary(g, "prim.log1p", wf_div(g, wf_muls(g, x, 2), wf_sub(g, one, x))), 0.5));
+}
+DECOMPOSE(sinc_op)
+{
+    WfVal x = as_float(g, n, 0), one = wf_like(g, x, 1), zero = wf_binary(g, "prim.eq", x, wf_like(g, x, 0));
+    WfVal z = wf_where(g, zero, one, wf_muls(g, x, 3.14159265358979324));
+    DONE(wf_where(g, zero, one, wf_div(g, wf_unary(g, "prim.sin", z), z)));
+}
+DECOMPOSE(deg2rad_op) { DONE(wf_muls(g, as_float(g, n, 0), 0.017453292519943296)); }
+DECOMPOSE(rad2deg_op) { DONE(wf_muls(g, as_float(g, n, 0), 57.295779513082321)); }
+DECOMPOSE(hypot_op) /* scaled by the larger one, so that no square overflows */
+{
+    WfDtype t = wf_promote_float(g, n, two, 2);
+    WfVal x = wf_operand(g, n, 0, t), y = wf_operand(g, n, 1, t);
+    WfVal m = wf_detach(g, wf_binary(g, "prim.max", wf_unary(g, "prim.abs", x), wf_unary(g, "prim.abs", y)));
+    WfVal odd = wf_binary(g, "prim.or", wf_binary(g, "prim.eq", m, wf_like(g, m, 0)),
+                          wf_binary(g, "prim.eq", m, wf_like(g, m, INFINITY)));
+    m = wf_where(g, odd, wf_like(g, m, 1), m);
+    x = wf_div(g, x, m);
+    y = wf_div(g, y, m);
+    DONE(wf_mul(g, wf_unary(g, "prim.sqrt", wf_add(g, wf_mul(g, x, x), wf_mul(g, y, y))), m));
+}
+DECOMPOSE(xlogy_op) /* x log y, 0 where x is 0 (unless y is NaN) */
+{
+    WfDtype t = wf_promote_float(g, n, two, 2);
+    WfVal x = wf_operand(g, n, 0, t), y = wf_operand(g, n, 1, t), zero = wf_scalar(g, t, 0);
+    WfVal none = wf_binary(g, "prim.and", wf_binary(g, "prim.eq", x, zero), wf_binary(g, "prim.le", y, zero));
+    DONE(wf_mul(g, x, wf_unary(g, "prim.log", wf_where(g, none, wf_scalar(g, t, 1), y))));
+}
+
 /* ---- three and more ---- */
 
 DECOMPOSE(where_op)
@@ -409,6 +458,11 @@ static const WfOp ops[] = {
     ROW("bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor", shl_op),
     ROW("bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor", shr_op),
     ROW("logaddexp(Tensor self, Tensor other) -> Tensor", logaddexp_op), ROW("erfinv(Tensor self) -> Tensor", erfinv_op),
+    ROW("special_erfinv(Tensor self) -> Tensor", erfinv_op), ROW("asinh(Tensor self) -> Tensor", asinh_op),
+    ROW("acosh(Tensor self) -> Tensor", acosh_op), ROW("atanh(Tensor self) -> Tensor", atanh_op),
+    ROW("sinc(Tensor self) -> Tensor", sinc_op), ROW("deg2rad(Tensor self) -> Tensor", deg2rad_op),
+    ROW("rad2deg(Tensor self) -> Tensor", rad2deg_op), ROW("hypot(Tensor self, Tensor other) -> Tensor", hypot_op),
+    ROW("xlogy.Tensor(Tensor self, Tensor other) -> Tensor", xlogy_op),
     ROW("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", where_op),

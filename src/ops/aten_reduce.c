@@ -208,6 +208,82 @@ DECOMPOSE(median_op) /* the lower of the two middle values; NaN if any is */
         DONE(m);
     DONE(wf_where(g, wf_unary(g, "prim.isnan", last), last, m));
 }
+/* Element `at` of dimension d of v, the dimension kept or not. */
+static WfVal element(WfGraph *g, WfVal v, int d, WfDim at, bool keep)
+{
+    v = wf_slice(g, v, d, at, wf_eadd(g->exprs, at, 1), 1);
+    return keep ? v : wf_squeeze(g, v, d);
+}
+/* The element that sorting brings to place `at`, and where it was; NaN comes last, and first in a median. */
+static int ranked(WfGraph *g, const WfNode *n, WfVal *out, int dim_arg, WfDim at, bool nan_first)
+{
+    WfVal v[2], x = wf_tensor(n, 0);
+    int d = wf_dim_index(g, n, wf_int(n, dim_arg), wf_rank_of(g, x));
+    WfDim last = wf_esub(g->exprs, wf_size_of(g, x, d), 1);
+    bool keep = keep_arg(n);
+    sorted(g, x, d, false, v);
+    for (int k = 0; k < 2; k++)
+        out[k] = element(g, v[k], d, at, keep);
+    if (!nan_first || !wf_dtype_is_float(wf_dtype_of(g, x)))
+        return 2;
+    WfVal nan = wf_unary(g, "prim.isnan", element(g, v[0], d, last, keep));
+    for (int k = 0; k < 2; k++)
+        out[k] = wf_where(g, nan, element(g, v[k], d, last, keep), out[k]);
+    return 2;
+}
+static int one_value(WfGraph *g, const WfNode *n, WfVal *out) /* of a tensor without dimensions */
+{
+    out[0] = wf_tensor(n, 0);
+    out[1] = wf_scalar(g, WF_I64, 0);
+    return 2;
+}
+DECOMPOSE(median_dim_op) /* the lower of two middle values */
+{
+    WfVal x = wf_tensor(n, 0);
+    if (!wf_rank_of(g, x))
+        return one_value(g, n, out);
+    WfDim size = wf_size_of(g, x, wf_dim_index(g, n, wf_int(n, 1), wf_rank_of(g, x)));
+    return ranked(g, n, out, 1, wf_efloordiv(g->exprs, wf_esub(g->exprs, size, 1), 2), true);
+}
+DECOMPOSE(kthvalue_op)
+{
+    WfDim k = wf_int(n, 1);
+    if (!wf_rank_of(g, wf_tensor(n, 0)))
+        return one_value(g, n, out);
+    return ranked(g, n, out, 2, wf_esub(g->exprs, k, 1), false);
+}
+/* Between the two elements around place q (size - 1); NaN if any is. */
+DECOMPOSE(quantile_op)
+{
+    WfVal v[2], x = wf_tensor(n, 0);
+    double q = wf_float(g, n, 1), low;
+    const char *how = n->args[4].s;
+    int64_t size;
+    bool keep = wf_bool(n, 3), flat = !wf_has(n, 2);
+    int rank = wf_rank_of(g, x);
+    WfDim count = wf_numel(g, x), ones[WF_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (flat)
+        x = wf_reshape(g, x, 1, &count);
+    int d = flat ? 0 : wf_dim_index(g, n, wf_int(n, 2), rank);
+    if (!(q >= 0 && q <= 1))
+        wf_fail_node(g, n, WEFT_ERR_FILE, "q is %g, expected 0 to 1", q);
+    if (!wf_elit(g->exprs, wf_size_of(g, x, d), &size) || size < 1)
+        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the size of the dimension must be static and not 0");
+    double place = q * (double)(size - 1);
+    if (wf_dtype_of(g, x) != WF_F64) /* PyTorch computes it in the input's dtype */
+        place = (float)q * (float)(size - 1);
+    if (!strcmp(how, "lower") || !strcmp(how, "higher") || !strcmp(how, "nearest"))
+        place = *how == 'l' ? floor(place) : *how == 'h' ? ceil(place) : rint(place);
+    low = floor(place);
+    double part = !strcmp(how, "midpoint") && place > low ? 0.5 : place - low;
+    sorted(g, x, d, false, v);
+    bool kept = keep && !flat;
+    WfVal y = element(g, v[0], d, (WfDim)low, kept), last = element(g, v[0], d, size - 1, kept);
+    if (part > 0)
+        y = wf_add(g, y, wf_muls(g, wf_sub(g, element(g, v[0], d, (WfDim)low + 1, kept), y), part));
+    y = wf_where(g, wf_unary(g, "prim.isnan", last), last, y);
+    DONE(keep && flat ? wf_reshape(g, y, rank, ones) : y);
+}
 DECOMPOSE(count_nonzero_op) { DONE(wf_sum(g, wf_cast(g, truth(g, wf_tensor(n, 0)), WF_I64), mask(g, n, 1), false)); }
 DECOMPOSE(trace_op)
 {
@@ -251,6 +327,10 @@ static const WfOp ops[] = {
     ROW("sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> " VALUES, sort_stable_op),
     ROW("argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", argsort_op),
     ROW("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> " VALUES, topk_op),
+    ROW("median.dim(Tensor self, int dim, bool keepdim=False) -> " VALUES, median_dim_op),
+    ROW("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> " VALUES, kthvalue_op),
+    ROW("quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
+        quantile_op),
     ROW("median(Tensor self) -> Tensor", median_op), ROW("count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", count_nonzero_op),
     ROW("trace(Tensor self) -> Tensor", trace_op),
     {0}};

@@ -31,28 +31,52 @@ static char *dup(Plan *p, const char *s) { return s ? wf_arena_strdup(p->a, s) :
 
 /* ---- symbols and inputs of the executable ---- */
 
-static void find_symbols(Plan *p)
+/* Does size d, some multiple of symbol id plus a constant, tell the symbol's value? */
+static bool tells(WfExprs *e, WfDim d, int id, WfExeSymbol *s)
 {
-    WfGraph *g = p->g;
-    WfExe *x = p->x;
-    if (x->symbols)
-        return;
+    WfDim factor, plus;
+    return wf_edepends(e, d, wf_esym_at(e, id)) && wf_elinear(e, d, wf_esym_at(e, id), &factor, &plus) &&
+           wf_elit(e, factor, &s->factor) && wf_elit(e, plus, &s->plus) && s->factor > 0;
+}
+
+/* In the order of the arguments: the batch comes first. */
+static bool before(const WfExeSymbol *a, const WfExeSymbol *b)
+{
+    return a->input < b->input || (a->input == b->input && a->dim < b->dim);
+}
+
+void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
+{
+    WfExprs *e = g->exprs;
     WF_VEC(WfExeSymbol) v = {0};
-    for (int i = 0; i < g->inputs.n; i++) {
-        const WfInput *in = &g->inputs.at[i];
-        const WfValue *val = wf_value(g, in->val);
-        for (int d = 0; in->role == WF_IN_USER && d < val->rank; d++) {
-            int id = wf_esym_id(g->exprs, val->shape[d]);
-            bool known = id < 0;
-            for (int k = 0; k < v.n && !known; k++)
-                known = !strcmp(v.at[k].name, wf_esym_name(g->exprs, id));
-            if (known)
-                continue;
-            WfExeSymbol s = {.name = wf_esym_name(g->exprs, id), .input = i, .dim = d};
-            wf_esym_range(g->exprs, id, &s.lo, &s.hi);
-            WF_PUSH(p->a, &v, s);
+    for (int id = 0; id < wf_esym_count(e) && !x->symbols; id++) {
+        WfExeSymbol s = {.name = wf_esym_name(e, id)}, best = s;
+        bool used = false;
+        for (int i = 0; i < g->inputs.n; i++) {
+            const WfValue *val = wf_value(g, g->inputs.at[i].val);
+            for (int d = 0; g->inputs.at[i].role == WF_IN_USER && d < val->rank; d++) {
+                used |= wf_edepends(e, val->shape[d], wf_esym_at(e, id));
+                if (!tells(e, val->shape[d], id, &s) || (best.factor && best.factor <= s.factor))
+                    continue;
+                s.input = i;
+                s.dim = d;
+                best = s;
+            }
+        }
+        if (used && !best.factor)
+            wf_fail(env->ctx, WEFT_ERR_UNSUPPORTED, "no argument's size tells the value of %s, which others depend on",
+                    s.name);
+        if (!used)
+            continue;
+        wf_esym_range(e, id, &best.lo, &best.hi);
+        WF_PUSH(env->arena, &v, best);
+        for (int k = v.n - 1; k > 0 && before(&v.at[k], &v.at[k - 1]); k--) {
+            v.at[k] = v.at[k - 1];
+            v.at[k - 1] = best;
         }
     }
+    if (x->symbols)
+        return;
     x->symbols = v.at;
     x->n_symbols = v.n;
 }
@@ -579,7 +603,7 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     memset(p.buf_of, -1, nv * sizeof(int));
     memset(p.update_of, -1, nv * sizeof(int));
     memset(p.call_of, -1, nn * sizeof(int));
-    find_symbols(&p);
+    wf_plan_symbols(env, g, x);
     plan_inputs(&p);
     find_late(&p);
     WfNodeId *order = WF_NEWN(p.a, WfNodeId, nn);

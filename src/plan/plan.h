@@ -15,6 +15,10 @@ typedef struct {
     int n_checks;
 } WfKernelInfo;
 
+/* Fills x->symbols, once: every symbol of the arguments' sizes and the dimension that tells its value. Raises when a
+ * symbol stands in no size alone or as a multiple plus a constant. */
+void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x);
+
 /* Makes program `kind` of x from g. kernel[id] describes nest node id. Buffers of graph inputs are added to x->inputs
  * by name, so that programs share them. */
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind);

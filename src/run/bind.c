@@ -148,10 +148,15 @@ static void read_symbols(WfSession *s, int64_t *symbols)
         const WfExeSymbol *m = &x->symbols[i];
         if (!s->input[m->input])
             wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", x->inputs[m->input].name);
-        symbols[i] = s->fed_shape[m->input * WF_EXE_RANK + m->dim];
-        if (symbols[i] < m->lo || symbols[i] > m->hi)
+        int64_t size = s->fed_shape[m->input * WF_EXE_RANK + m->dim], rest = size - m->plus, lo, hi;
+        symbols[i] = rest / m->factor;
+        wf_exe_sizes(m, &lo, &hi);
+        if (size < lo || size > hi)
             wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld to %lld",
-                    x->inputs[m->input].name, m->dim, (long long)symbols[i], (long long)m->lo, (long long)m->hi);
+                    x->inputs[m->input].name, m->dim, (long long)size, (long long)lo, (long long)hi);
+        if (rest % m->factor)
+            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld plus multiples of %lld",
+                    x->inputs[m->input].name, m->dim, (long long)size, (long long)lo, (long long)m->factor);
     }
 }
 

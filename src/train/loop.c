@@ -46,6 +46,28 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
     return in;
 }
 
+static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
+{
+    int64_t lo, hi;
+    wf_exe_sizes(s, &lo, &hi);
+    if (want < lo || want > hi)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want, (long long)lo,
+                (long long)hi);
+    if ((want - s->plus) % s->factor)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld plus multiples of %lld", (long long)want,
+                (long long)lo, (long long)s->factor);
+}
+
+/* Can `count` samples be a batch of their own? */
+static bool fits(const WfExe *x, int64_t count)
+{
+    int64_t lo, hi;
+    if (!x->n_symbols)
+        return false;
+    wf_exe_sizes(&x->symbols[0], &lo, &hi);
+    return count >= lo && (count - x->symbols[0].plus) % x->symbols[0].factor == 0;
+}
+
 int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
 {
     for (int i = 0; i < x->n_inputs; i++) {
@@ -56,9 +78,8 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
         if (!wf_elit(x->exprs, e->shape[0], &size)) {
             int64_t want = o->batch_size ? o->batch_size : 32;
             for (int k = 0; k < x->n_symbols; k++)
-                if (x->symbols[k].input == i && x->symbols[k].dim == 0 && (want < x->symbols[k].lo || want > x->symbols[k].hi))
-                    wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
-                            (long long)x->symbols[k].lo, (long long)x->symbols[k].hi);
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0)
+                    check_batch(ctx, &x->symbols[k], want);
             return want;
         }
         if (o->batch_size && o->batch_size != size)
@@ -193,10 +214,9 @@ static WfEvaluation evaluate(Loop *l, const WfDataset *d)
 {
     double loss = 0, weight = 0;
     int64_t hits = 0, seen = 0;
-    bool symbolic = l->t->exe->n_symbols > 0;
     for (int64_t at = 0; at < d->samples; at += l->batch) {
         int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
-        int64_t count = symbolic && valid >= l->t->exe->symbols[0].lo ? valid : l->batch;
+        int64_t count = fits(l->t->exe, valid) ? valid : l->batch;
         wf_check_cancel(l->t->ctx);
         for (int64_t i = 0; i < count; i++)
             l->index[i] = at + (i < valid ? i : 0);

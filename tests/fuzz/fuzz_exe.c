@@ -73,7 +73,7 @@ static WfExe *example(WfCtx *ctx, WfArena *a)
     x->arena = a;
     x->exprs = wf_exprs_new(ctx, a);
     WfDim s = wf_sym(x->exprs, "s0", 1, 64), bytes = wf_emul(x->exprs, s, 16);
-    symbols[0] = (WfExeSymbol){"s0", 1, 64, 0, 0};
+    symbols[0] = (WfExeSymbol){.name = "s0", .lo = 1, .hi = 64, .factor = 1};
     inputs[0] = (WfExeInput){.role = WF_XIN_USER, .name = "x", .dtype = WF_F32, .rank = 2, .shape = {s, 4}};
     inputs[1] = (WfExeInput){.role = WF_XIN_PARAM,
                              .name = "w",

@@ -32,6 +32,13 @@ class SameName(MLP):  # a parameter named as an argument of forward
         return super().forward(x * self.x, y)
 
 
+class Pairs(MLP):  # rows come in pairs: the batch is 2 half, the window 3 n + 1, and no size is the symbol itself
+    def forward(self, x, y, z):
+        h = torch.tanh(self.a(x)).view(x.shape[0] // 2, 2, 12)
+        h = (h * h.mean(1, keepdim=True)).view(-1, 12) + z.unfold(0, 4, 3).sum() / z.shape[0]
+        return F.cross_entropy(self.b(h), y) / h.shape[0]
+
+
 class Odd(MLP):  # frozen, unused and detached parameters
     def __init__(self):
         super().__init__()
@@ -145,6 +152,10 @@ def cases():
     pictures = lambda: [(torch.randn(4, 3, 12, 12, dtype=torch.float64), torch.randint(0, 10, (4,))) for _ in range(3)]
     yield "f64_conv", Wide, pictures, of(optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01), {}
     yield "argument_named_as_parameter", SameName, rows, of(optim.SGD, lr=0.1), {}
+    half, n = torch.export.Dim("half", min=1, max=64), torch.export.Dim("n", min=1, max=64)
+    pairs = lambda: [(torch.randn(2 * k, 8), torch.randint(0, 4, (2 * k,)), torch.randn(3 * k + 4)) for k in (3, 5, 2)]
+    yield "dynamic_multiples", Pairs, pairs, of(optim.SGD, lr=0.1), dict(
+        dynamic_shapes={"x": {0: 2 * half}, "y": {0: 2 * half}, "z": {0: 3 * n + 1}})
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
     yield "clamped_weight", Clamped, rows, of(optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.1), {}
     words = lambda: [(torch.randint(0, 10, (4, 5)), torch.randint(0, 10, (4, 5))) for _ in range(3)]

@@ -250,13 +250,39 @@ static void models_live_together(void **state)
     weft_context_free(a.ctx);
 }
 
+/* Rows in pairs, and a window of 3 n + 1: other sizes are refused, and the message says which fit. */
+static void sizes_in_steps(void **state)
+{
+    Run r;
+    float x[7 * 8] = {0}, z[13] = {0};
+    int64_t y[7] = {0};
+    static const struct {
+        int64_t rows, window;
+        const char *message;
+    } wrong[] = {{7, 13, "plus multiples of 2"}, {6, 12, "plus multiples of 3"}, {6, 1, "7 to 193"}};
+    (void)state;
+    open_model(&r, REFS "dynamic_multiples/model.pt2");
+    ok(&r, weft_session_new(r.program, &r.session));
+    for (size_t i = 0; i <= sizeof wrong / sizeof *wrong; i++) {
+        bool good = i == sizeof wrong / sizeof *wrong;
+        int64_t rows = good ? 6 : wrong[i].rows, window = good ? 13 : wrong[i].window;
+        ok(&r, weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 2, {rows, 8}, x}));
+        ok(&r, weft_feed(r.session, "y", &(weft_tensor){WEFT_I64, 1, {rows}, y}));
+        ok(&r, weft_feed(r.session, "z", &(weft_tensor){WEFT_F32, 1, {window}, z}));
+        assert_int_equal(weft_step(r.session, NULL), good ? WEFT_OK : WEFT_ERR_DATA);
+        if (!good && !strstr(weft_message(r.ctx), wrong[i].message))
+            fail_msg("%s", weft_message(r.ctx));
+    }
+    weft_context_free(r.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_allocate_nothing),  cmocka_unit_test(failed_steps_change_nothing),
         cmocka_unit_test(wrong_feeds_are_refused), cmocka_unit_test(evaluation_changes_nothing),
         cmocka_unit_test(threads_do_not_matter),   cmocka_unit_test(weights_travel),
-        cmocka_unit_test(models_live_together),
+        cmocka_unit_test(models_live_together), cmocka_unit_test(sizes_in_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
