@@ -169,11 +169,14 @@ static void local_missing(WfComm *c, const WfFlying *f, bool *missing)
 
 static bool pulls(const WfFlying *f) { return f->op.kind != WF_ALL_REDUCE; }
 
-/* Inline, every rank sums everything: many ranks had better share the work. */
-static size_t inline_limit(const WfFlying *f)
+/* Inline costs one barrier less, but every rank writes and reads everything through others' caches. That pays for an
+ * all_reduce when ranks share cores, where a barrier is a change of process, and otherwise for scalars only. */
+static size_t inline_limit(const WfComm *c, const WfFlying *f)
 {
-    size_t n = (size_t)f->group->n, many = INLINE_BYTES * 4 / n;
-    return pulls(f) || n <= 4 ? INLINE_BYTES : many > 1024 ? many : 1024;
+    size_t many = INLINE_BYTES * 4 / (size_t)f->group->n, least = 1024;
+    if (pulls(f) || (c->crowded && f->group->n <= 4))
+        return INLINE_BYTES;
+    return c->crowded && many > least ? many : least;
 }
 
 static void stage_in(WfComm *c, const WfFlying *f, int chunk)
@@ -214,9 +217,9 @@ static void local_post(WfComm *c, WfFlying *f)
             displs_of(c, f, f->group->rank)[i] = (uint64_t)f->displs[i];
     f->mode = MODE_OPEN;
     f->last = f->summed = false;
-    if (f->send_bytes && f->send_bytes <= inline_limit(f))
+    if (f->send_bytes && f->send_bytes <= inline_limit(c, f))
         memcpy(inline_of(c, f, f->group->rank), o->send, f->send_bytes);
-    if (f->send_bytes > inline_limit(f) || o->counts) /* with counts another rank's may be too large to go inline */
+    if (f->send_bytes > inline_limit(c, f) || o->counts) /* with counts another rank's may be too large to go inline */
         stage_in(c, f, 0);
     arrive(c, f);
 }
@@ -266,7 +269,7 @@ static void choose(WfComm *c, WfFlying *f)
         largest = s->bytes > largest ? s->bytes : largest;
         direct = direct && s->send >= 0 && s->recv >= 0;
     }
-    f->mode = largest <= inline_limit(f) ? MODE_INLINE : direct ? MODE_DIRECT : MODE_STAGED;
+    f->mode = largest <= inline_limit(c, f) ? MODE_INLINE : direct ? MODE_DIRECT : MODE_STAGED;
     f->chunks = f->mode == MODE_STAGED ? (int)((largest + STAGE_BYTES - 1) / STAGE_BYTES) : 1;
 }
 

@@ -145,7 +145,7 @@ struct WfFlying {
     size_t size;                           /* of an element */
     size_t send_bytes, recv_bytes;
     double scale;
-    bool scaled, posted, wait_started;
+    bool scaled, posted;
     uint64_t seq;
     uint32_t generation;
     _Atomic uint32_t state;
@@ -210,8 +210,8 @@ struct WfComm {
     _Atomic uint32_t park, parked;         /* futex of the communication thread without work */
     _Atomic uint32_t unlocks;              /* futex of a caller who waits for the driver */
     _Atomic int32_t pending;
+    bool crowded;                          /* more ranks than cores */
     int spins;
-    uint64_t next_check;
 };
 
 /* Which ranks of `rank` are to be found where; fills the communicator from the environment. */

@@ -309,8 +309,8 @@ static void set_up(WfComm *c, const WfLaunchInfo *info)
     watch_peers(c);
     wf_bind_cores(c);
     /* Spinning helps when the peer runs at this moment; with more ranks than cores it keeps the peer from running. */
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    c->spins = c->local_size <= cores ? 2000 : 1;
+    c->crowded = c->local_size > sysconf(_SC_NPROCESSORS_ONLN); /* of the host: the same on all its ranks */
+    c->spins = c->crowded ? 1 : 2000;
     wf_engine_open(c);
     c->control = wf_group_new(c, "(control)", NULL, c->size);
     c->world = wf_group_new(c, "world", NULL, c->size);
