@@ -1,5 +1,5 @@
-/* A host program with an MPI of its own: it hands Weft a communicator of some of its ranks, in reverse order, and goes on
- * using MPI beside Weft. usage: host single|multiple; exit code 0 when all values are right. */
+/* A host program with an MPI of its own: it hands Weft a communicator of some of its ranks, in reverse order,
+ * and goes on using MPI beside Weft. usage: host single|multiple; exit code 0 when all values are right. */
 #include <mpi.h>
 
 #include "comm/comm.h"
@@ -8,7 +8,11 @@
 #include <string.h>
 
 enum { COUNT = 100000 };
-typedef struct { WfCtx *ctx; MPI_Comm comm; int rank, size; } Host;
+typedef struct {
+    WfCtx *ctx;
+    MPI_Comm comm;
+    int rank, size;
+} Host;
 
 static void body(void *p)
 {
@@ -16,11 +20,18 @@ static void body(void *p)
     WfComm *c = wf_comm_open_mpi(h->ctx, NULL, &h->comm);
     float *x = wf_comm_arena(c, COUNT * sizeof(float));
     if (wf_comm_rank(c) != h->rank || wf_comm_size(c) != h->size)
-        wf_fail(h->ctx, WEFT_ERR_MISMATCH, "rank %d of %d instead of %d of %d", wf_comm_rank(c), wf_comm_size(c), h->rank, h->size);
+        wf_fail(h->ctx, WEFT_ERR_MISMATCH, "rank %d of %d instead of %d of %d", wf_comm_rank(c),
+                wf_comm_size(c), h->rank, h->size);
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)(i + h->rank);
-    WfTicket t = wf_comm_start(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .op = WF_COMM_MEAN, .dtype = WF_F32, .send = x,
-                                                                .recv = x, .count = COUNT, .node = "%mean"});
+    WfTicket t = wf_comm_start(c, wf_comm_world(c),
+                               &(WfCommOp){.kind = WF_ALL_REDUCE,
+                                           .op = WF_COMM_MEAN,
+                                           .dtype = WF_F32,
+                                           .send = x,
+                                           .recv = x,
+                                           .count = COUNT,
+                                           .node = "%mean"});
     int mine = h->rank + 1, sum = 0; /* the host's own collective, while Weft's is in flight */
     MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, h->comm);
     wf_comm_wait(c, t);
