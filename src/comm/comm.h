@@ -127,6 +127,8 @@ WfTicket wf_comm_start(WfComm *c, WfGroup *g, const WfCommOp *op);
 /* Until that collective is complete on this rank: recv holds the result and send may be reused. Each ticket is waited
  * for once, in any order. Raises WEFT_ERR_RANK. */
 void wf_comm_wait(WfComm *c, WfTicket t);
+/* Whether the wait would return at once. Does nothing for the collective itself: the communication thread does. */
+bool wf_comm_done(const WfComm *c, WfTicket t);
 /* start and wait in one, without waking the communication thread: for what cannot overlap anything. */
 void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op);
 

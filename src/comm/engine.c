@@ -89,12 +89,15 @@ static void look_around(WfComm *c)
     wf_check_peers(c);
 }
 
-/* Until the bell rings, or what a transport without bells allows. The sleeper counts itself first and drives
- * once more: whoever completes a barrier afterwards sees the count and rings. */
-static void doze(WfComm *c, double seconds)
+/* Until the bell rings. The sleeper counts itself first and drives once more: whoever completes a barrier
+ * afterwards sees the count and rings. A transport without bells naps, longer and longer, to leave the core
+ * to those who compute. */
+static void doze(WfComm *c, double seconds, int idle)
 {
     WfRankCell *cell = wf_own_cell(&c->shared, c->rank);
     uint32_t seen = atomic_load(&cell->bell);
+    if (c->transport->poll > 0)
+        seconds = c->transport->poll * (idle < 700 ? 1 + idle / 100 : 8);
     atomic_fetch_add(&cell->asleep, 1);
     bool still = take_driver(c);
     if (still) {
@@ -102,7 +105,7 @@ static void doze(WfComm *c, double seconds)
         leave_driver(c);
     }
     if (still && !wf_failed(&c->shared))
-        wf_futex_wait(&cell->bell, seen, c->transport->poll > 0 ? c->transport->poll : seconds);
+        wf_futex_wait(&cell->bell, seen, seconds);
     atomic_fetch_sub(&cell->asleep, 1);
 }
 
@@ -147,9 +150,9 @@ static void *thread_main(void *p)
             if (atomic_load(&c->helping))
                 wf_futex_wake(&c->unlocks);
         }
-        idle = moved ? 0 : idle + 1;
+        idle = moved ? 0 : idle < 1 << 20 ? idle + 1 : idle;
         if (!moved && mine && idle > 50 && atomic_load(&c->pending))
-            doze(c, SLICE);
+            doze(c, SLICE, idle);
         else if (!moved)
             relax();
     }
@@ -434,7 +437,7 @@ static void wait_for(WfComm *c, WfFlying *f, double timeout)
             leave_driver(c);
         }
         if (mine)
-            doze(c, timeout < SLICE ? timeout : SLICE);
+            doze(c, timeout < SLICE ? timeout : SLICE, 0);
         else
             wf_futex_wait(&c->unlocks, seen, 0.001);
     }
@@ -471,6 +474,12 @@ void wf_comm_wait(WfComm *c, WfTicket t)
     WfFlying *f = &c->flying[i];
     WF_ASSERT(c->ctx, f->generation == (uint32_t)(t >> 32) && atomic_load(&f->state) != WF_FLYING_FREE);
     finish(c, f, c->options.timeout);
+}
+
+bool wf_comm_done(const WfComm *c, WfTicket t)
+{
+    const WfFlying *f = &c->flying[(uint32_t)t % WF_COMM_INFLIGHT];
+    return atomic_load_explicit(&((WfFlying *)f)->state, memory_order_acquire) == WF_FLYING_DONE;
 }
 
 void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op)

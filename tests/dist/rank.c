@@ -361,6 +361,28 @@ static void in_flight(void)
     free(ranks);
 }
 
+/* What was started ends without anybody waiting: the communication thread does it while this one is busy
+ * elsewhere. */
+static void in_background(void)
+{
+    float *x = (float *)arena;
+    int64_t n = (int64_t)(half / sizeof(float));
+    memset(x, 0, half);
+    WfTicket t = wf_comm_start(
+        c, wf_comm_world(c),
+        &(WfCommOp){
+            .kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = x, .recv = x, .count = n, .node = "%background"});
+    double until = wf_now() + 20; /* the machine may be busy; a transport without a thread would never end */
+    while (!wf_comm_done(c, t))
+        if (wf_now() > until)
+            wf_fail(ctx, WEFT_ERR_MISMATCH,
+                    "an all_reduce that nobody waits for is not done after 20 s on rank %d", rank);
+        else
+            usleep(1000);
+    wf_comm_wait(c, t);
+    checks++;
+}
+
 static void values(int argc, char **argv)
 {
     int64_t largest = argc > 0 ? atoll(argv[0]) : 300007;
@@ -371,6 +393,7 @@ static void values(int argc, char **argv)
     every_collective(wf_comm_world(c), ranks, largest);
     if (half >= 24 * 3001 * sizeof(float))
         in_flight();
+    in_background();
     for (int which = 0; which < 3 && size > 2; which++) { /* even ranks; all but the first; the last alone */
         n = 0;
         for (int r = which == 1 ? 1 : which == 2 ? size - 1 : 0; r < size; r += which == 0 ? 2 : 1)
