@@ -161,15 +161,8 @@ void wf_comm_leave_trace(WfComm *c, const char *dir)
         wf_write_trace(c->ctx, dir);
 }
 
-/* torchelastic's shape: the agent shows the earliest of its workers' files as the root cause. */
-void wf_error_file(const char *message, const char *place, const char *hint)
+static void put_json_text(FILE *f, const char *const parts[3])
 {
-    const char *path = wf_env("TORCHELASTIC_ERROR_FILE");
-    FILE *f = path && *path ? fopen(path, "we") : NULL;
-    const char *parts[] = {message, place, hint};
-    if (!f)
-        return;
-    fputs("{\"message\": {\"message\": \"", f);
     for (int i = 0; i < 3; i++) {
         if (i && parts[i] && parts[i][0])
             fputs("\\n  ", f);
@@ -183,7 +176,22 @@ void wf_error_file(const char *message, const char *place, const char *hint)
                 fputc(ch, f);
         }
     }
-    fprintf(f, "\", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%lld\"}}}\n",
-            (long long)time(NULL));
+}
+
+/* torchelastic's shape. Its agent shows, as the root cause, what the worker with the earliest time wrote as
+ * its call stack; so ranks that fail because of another one name a later second, and the text stands in both
+ * places. */
+void wf_error_file(const char *message, const char *place, const char *hint, bool root)
+{
+    const char *path = wf_env("TORCHELASTIC_ERROR_FILE");
+    FILE *f = path && *path ? fopen(path, "we") : NULL;
+    const char *const parts[3] = {message, place, hint};
+    if (!f)
+        return;
+    fputs("{\"message\": {\"message\": \"", f);
+    put_json_text(f, parts);
+    fputs("\", \"extraInfo\": {\"py_callstack\": \"", f);
+    put_json_text(f, parts);
+    fprintf(f, "\", \"timestamp\": \"%lld\"}}}\n", (long long)time(NULL) + (root ? 0 : 1));
     fclose(f);
 }

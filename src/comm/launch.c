@@ -230,7 +230,7 @@ static void WF_NORETURN raise_failure(Launcher *x)
                  f->message);
     else
         snprintf(text, sizeof text, "%s", f->message);
-    wf_error_file(text, place, hint);
+    wf_error_file(text, place, hint, true);
     wf_fail_at(x->ctx, WEFT_ERR_RANK, place, hint, "%s", text);
 }
 

@@ -199,8 +199,8 @@ static void abandon(WfComm *c, WfDiag *why)
     wf_wait_failure(&c->shared);
     const WfFailure *f = &c->shared.head->failure;
     bool speaker = mine || (f->reporter == c->rank && !f->own);
-    if (speaker && !c->launched)
-        wf_error_file(f->message, f->place, f->hint);
+    if (!c->launched)
+        wf_error_file(f->message, f->place, f->hint, speaker);
     why->told = c->launched || !speaker;
 }
 

@@ -98,7 +98,8 @@ TORCHELASTIC_ERROR_FILE=$work/error.json run "$rank" launch 2 steps kill
 check "error.json" python3 -c "
 import json, sys
 m = json.load(open('$work/error.json'))['message']
-sys.exit(not ('rank 1' in m['message'] and '%mm' in m['message'] and int(m['extraInfo']['timestamp']) > 0))"
+sys.exit(not ('rank 1' in m['message'] and '%mm' in m['message'] and
+         m['extraInfo']['py_callstack'] == m['message'] and int(m['extraInfo']['timestamp']) > 0))"
 
 # Under torchrun's environment the survivors notice by themselves; the one that was first speaks.
 port=$((21000 + $$ % 10000))
