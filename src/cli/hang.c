@@ -1,4 +1,5 @@
-/* weft hang: what the ranks of running trainings are at, read from their flight recorders without disturbing them. */
+/* weft hang: what the ranks of running trainings are at, read from their flight recorders without disturbing
+ * them. */
 #include "cli/cli.h"
 
 #include "comm/comm.h"
@@ -8,7 +9,8 @@ int wf_cli_hang(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     WfStr out = {.arena = ctx->arena};
     (void)o;
     if (words->n > 1)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name one process or one folder of a run, or nothing for all worlds of this host");
+        wf_fail(ctx, WEFT_ERR_USAGE,
+                "name one process or one folder of a run, or nothing for all worlds of this host");
     wf_comm_hang_report(ctx, words->n ? words->at[0] : NULL, &out);
     fputs(out.at, stdout);
     return 0;

@@ -207,7 +207,8 @@ int main(int argc, char **argv)
     Main m = {ctx, verb, argc, argv, 0};
     weft_status s = wf_guard(ctx, run_verb, &m);
     if (s != WEFT_OK) {
-        report(&ctx->diag);
+        if (!ctx->diag.told)
+            report(&ctx->diag);
         m.code = exit_code(s);
     }
     fflush(stdout);

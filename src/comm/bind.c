@@ -1,17 +1,17 @@
-/* Which cores a rank uses. The cores of the host that this process may use (hwloc: cgroups, masks and hyperthreads are
- * seen) are split evenly among the ranks of the host; a rank is bound to its part and so are the threads it starts. When
- * the launcher has bound the rank already (mpirun does) that stands. With more ranks than cores nothing is bound and a
- * rank has one thread. */
+/* Which cores a rank uses. The cores of the host that this process may use (hwloc: cgroups, masks and
+ * hyperthreads are seen) are split evenly among the ranks of the host; a rank is bound to its part and so are
+ * the threads it starts. When the launcher has bound the rank already (mpirun does) that stands. With more
+ * ranks than cores nothing is bound and a rank has one thread. */
 #include "comm/private.h"
 
 #include <hwloc.h>
 
 typedef struct WfBinding {
     hwloc_topology_t topology;
-    hwloc_cpuset_t part;       /* this rank's cores; NULL: not bound by Weft */
-    hwloc_cpuset_t before;     /* what the process was bound to */
-    int first, n;              /* cores, by hwloc's logical number among the allowed ones */
-    bool theirs;               /* bound by the launcher */
+    hwloc_cpuset_t part;   /* this rank's cores; NULL: not bound by Weft */
+    hwloc_cpuset_t before; /* what the process was bound to */
+    int first, n;          /* cores, by hwloc's logical number among the allowed ones */
+    bool theirs;           /* bound by the launcher */
 } WfBinding;
 
 static void release(WfBinding *b)
@@ -50,8 +50,8 @@ void wf_bind_cores(WfComm *c)
         hwloc_bitmap_copy(b->before, all);
     hwloc_bitmap_and(b->before, b->before, all);
     int cores = hwloc_get_nbobjs_inside_cpuset_by_type(b->topology, b->before, HWLOC_OBJ_CORE);
-    /* A mask of its own below the host's: the launcher has shared out the cores. `taskset` for all ranks looks alike when
-     * it leaves as many cores as ranks, and is then split as the whole host would be. */
+    /* A mask of its own below the host's: the launcher has shared out the cores. `taskset` for all ranks
+     * looks alike when it leaves as many cores as ranks, and is then split as the whole host would be. */
     bool masked = !hwloc_bitmap_isequal(b->before, all);
     b->theirs = masked && c->launcher && !c->launched && cores < c->local_size;
     int share = b->theirs ? cores : cores / c->local_size;
@@ -70,7 +70,8 @@ void wf_bind_cores(WfComm *c)
     }
     if (b->part)
         hwloc_bitmap_and(b->part, b->part, b->before);
-    if (!b->part || hwloc_bitmap_iszero(b->part) || hwloc_set_cpubind(b->topology, b->part, HWLOC_CPUBIND_PROCESS) != 0) {
+    if (!b->part || hwloc_bitmap_iszero(b->part) ||
+        hwloc_set_cpubind(b->topology, b->part, HWLOC_CPUBIND_PROCESS) != 0) {
         wf_log(c->ctx, WF_LOG_DEBUG, "rank %d is not bound: the system refuses", c->rank);
         if (b->part)
             hwloc_bitmap_free(b->part);

@@ -7,17 +7,18 @@
  * Order of sums. A sum over n ranks (of the group, in order of rank) is the balanced binary tree
  *
  *     tree(first, n) = n == 1 ? x[first] * scale
- *                             : tree(first, wf_comm_tree_left(n)) + tree(first + left, n - left)     left = (n + 1) / 2
+ *                             : tree(first, wf_comm_tree_left(n)) + tree(first + left, n - left)     left = (n + 1)
+ * / 2
  *
- * element by element; chunks, slices, buckets, threads and arrival change nothing. Halves are equal whenever n is even,
- * so with r ranks of m micro-batches each, r a power of two, the tree over all r * m is the tree over ranks of the
- * trees over micro-batches. f32 and f64 are multiplied and added in their own precision (no fused multiply-add); f16
- * and bf16 are widened to f32 and rounded once, to nearest even, after the whole tree; integers wrap. `mean` is `sum`
- * with scale 1/n for the caller who gives none. min and max carry a NaN of any rank to the result.
+ * element by element; chunks, slices, buckets, threads and arrival change nothing. Halves are equal whenever n is
+ * even, so with r ranks of m micro-batches each, r a power of two, the tree over all r * m is the tree over ranks of
+ * the trees over micro-batches. f32 and f64 are multiplied and added in their own precision (no fused multiply-add);
+ * f16 and bf16 are widened to f32 and rounded once, to nearest even, after the whole tree; integers wrap. `mean` is
+ * `sum` with scale 1/n for the caller who gives none. min and max carry a NaN of any rank to the result.
  *
  * Threads. A communication thread of the rank drives what was started, in order per group and independently between
- * groups. A wait helps: when that thread is asleep the waiting one does the work itself. All calls of a world come from
- * one thread at a time.
+ * groups. A wait helps: when that thread is asleep the waiting one does the work itself. All calls of a world come
+ * from one thread at a time.
  *
  * Failures. Every wait has a deadline and names the ranks it waits for and its node. The first failure ends the world:
  * all waits of all ranks of a host raise WEFT_ERR_RANK from then on, within a tenth of a second. A killed rank is
@@ -30,7 +31,7 @@
 typedef struct WfComm WfComm;
 typedef struct WfGroup WfGroup;
 
-/* ---- worlds -------------------------------------------------------------------------------------------------------- */
+/* ---- worlds ------------------------------------------------------------------------------------------------------ */
 
 typedef enum { WF_COMM_AUTO, WF_COMM_LOCAL, WF_COMM_MPI } WfCommKind; /* auto: mpi under an MPI launcher, else local */
 
@@ -72,23 +73,24 @@ void wf_comm_bind_thread(const WfComm *c, int i);
  * Needs no world: for refusing --nproc under a launcher, and for choosing whether to launch. */
 int wf_comm_announced(const char **launcher);
 
-/* ---- groups, memory ------------------------------------------------------------------------------------------------ */
+/* ---- groups, memory ---------------------------------------------------------------------------------------------- */
 
 enum { WF_COMM_MAX_GROUPS = 64, WF_COMM_MAX_LOCAL = 256, WF_COMM_INFLIGHT = 1024 };
 
 WfGroup *wf_comm_world(WfComm *c);
-/* The group of these ranks (of the world, ascending). Every rank of the world calls it, in the same order of groups and
- * with the same name and ranks; those that are no members get NULL. Asking again for a name gives the same group. */
+/* The group of these ranks (of the world, ascending). Every rank of the world calls it, in the same order of groups
+ * and with the same name and ranks; those that are no members get NULL. Asking again for a name gives the same
+ * group. */
 WfGroup *wf_comm_group(WfComm *c, const char *name, const int *ranks, int n);
 int wf_group_rank(const WfGroup *g);       /* of this process in the group */
 int wf_group_size(const WfGroup *g);
 
 /* Memory for buffers that are sent and received, zero, 64-byte aligned (huge pages where the system has them); every
- * rank of the world calls it, sizes may differ. `local` maps it into all ranks: collectives on it copy nothing more than
- * they must. Other memory is sent too, through staging copies. Lives until the world is closed. */
+ * rank of the world calls it, sizes may differ. `local` maps it into all ranks: collectives on it copy nothing more
+ * than they must. Other memory is sent too, through staging copies. Lives until the world is closed. */
 void *wf_comm_arena(WfComm *c, size_t bytes);
 
-/* ---- collectives --------------------------------------------------------------------------------------------------- */
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 typedef enum { WF_ALL_REDUCE, WF_ALL_GATHER, WF_REDUCE_SCATTER, WF_ALL_TO_ALL, WF_BROADCAST, WF_BARRIER,
                WF_COLLECTIVES } WfCollective;
@@ -100,10 +102,10 @@ typedef enum { WF_COMM_SUM, WF_COMM_MEAN, WF_COMM_MIN, WF_COMM_MAX } WfCommReduc
  *   all_gather      send[counts[r]] -> recv[sum of counts], blocks in order of rank
  *   reduce_scatter  send[sum of counts] -> recv[counts[r]], the r-th block of the reduction
  *   all_to_all      block p of send (counts[p] elements) -> rank p, whose block r of recv (recv_counts[r]) it becomes
- * `counts` and `recv_counts` NULL: all blocks have `count` elements. Counts must agree between ranks; kind, dtype, op and
- * total sizes are compared and a difference is an error that names both nodes. Sums, means and scales: floats; sum, min,
- * max: also integers; bool: min (and), max (or). In place: all_reduce send == recv; all_gather send == its block of
- * recv; reduce_scatter recv == its block of send. Other overlaps are refused.
+ * `counts` and `recv_counts` NULL: all blocks have `count` elements. Counts must agree between ranks; kind, dtype,
+ * op and total sizes are compared and a difference is an error that names both nodes. Sums, means and scales:
+ * floats; sum, min, max: also integers; bool: min (and), max (or). In place: all_reduce send == recv; all_gather
+ * send == its block of recv; reduce_scatter recv == its block of send. Other overlaps are refused.
  * Buffers, counts and `node` must stay, and send and recv must not be touched, until the wait. */
 typedef struct {
     WfCollective kind;
@@ -125,6 +127,8 @@ WfTicket wf_comm_start(WfComm *c, WfGroup *g, const WfCommOp *op);
 /* Until that collective is complete on this rank: recv holds the result and send may be reused. Each ticket is waited
  * for once, in any order. Raises WEFT_ERR_RANK. */
 void wf_comm_wait(WfComm *c, WfTicket t);
+/* Whether the wait would return at once. Does nothing for the collective itself: the communication thread does. */
+bool wf_comm_done(const WfComm *c, WfTicket t);
 /* start and wait in one, without waking the communication thread: for what cannot overlap anything. */
 void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op);
 
@@ -132,19 +136,19 @@ void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op);
 static inline int wf_comm_tree_left(int n) { return (n + 1) / 2; }
 
 /* Seconds of one all_reduce (f32, sum, in place) of that many bytes at `buffer` (memory like that of the real buffers;
- * its values are lost), the mean of `rounds` after one that warms up. Every member calls it and gets the same number, the
- * largest of all. */
+ * its values are lost), the mean of `rounds` after one that warms up. Every member calls it and gets the same
+ * number, the largest of all. */
 double wf_comm_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int rounds);
 
-/* ---- control plane: small things, apart from the data --------------------------------------------------------------- */
+/* ---- control plane: small things, apart from the data ------------------------------------------------------------ */
 
-/* Gathers `bytes` of every rank of the world into all[size * bytes], in order of rank. `timeout` 0: the world's. `what`
- * stands in messages: "agreement on the plan". */
+/* Gathers `bytes` of every rank of the world into all[size * bytes], in order of rank. `timeout` 0: the world's.
+ * `what` stands in messages: "agreement on the plan". */
 void wf_comm_exchange(WfComm *c, const void *mine, size_t bytes, void *all, double timeout, const char *what);
 /* The blob of `root` on every rank, of any size; the others' blob and bytes are not read. Root gets its own back. */
 const void *wf_comm_share(WfComm *c, WfArena *a, int root, const void *blob, size_t *bytes, const char *what);
 
-/* ---- flight recorder ------------------------------------------------------------------------------------------------- */
+/* ---- flight recorder --------------------------------------------------------------------------------------------- */
 
 typedef enum { WF_FLIGHT_NONE, WF_FLIGHT_COMPUTING, WF_FLIGHT_STARTED, WF_FLIGHT_WAITING, WF_FLIGHT_DONE } WfFlight;
 /* What this rank is at, in memory that survives it: a few stores. Collectives record themselves. */
@@ -155,7 +159,7 @@ void wf_comm_leave_trace(WfComm *c, const char *dir);
  * names (pid of the launcher or a rank, or the folder of a run) or of all (NULL). Raises WEFT_ERR_USAGE if none. */
 void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);
 
-/* ---- launcher -------------------------------------------------------------------------------------------------------- */
+/* ---- launcher ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     int nproc;
@@ -167,10 +171,10 @@ typedef struct {
     const char *out;                 /* folder for the trace that `weft hang` reads; may be NULL */
 } WfLaunch;
 
-/* Starts the ranks, watches over them and returns the exit code: 0, or 128 + signal when interrupted. A rank that fails
- * ends all others within the grace; then one error is raised that names rank, pid, what happened, node and step, and is
- * also written to TORCHELASTIC_ERROR_FILE if that is set. No rank outlives the launcher, however that ends. Ranks are
- * in process groups of their own: a terminal's Ctrl-C reaches them once, through the launcher. */
+/* Starts the ranks, watches over them and returns the exit code: 0, or 128 + signal when interrupted. A rank that
+ * fails ends all others within the grace; then one error is raised that names rank, pid, what happened, node and
+ * step, and is also written to TORCHELASTIC_ERROR_FILE if that is set. No rank outlives the launcher, however that
+ * ends. Ranks are in process groups of their own: a terminal's Ctrl-C reaches them once, through the launcher. */
 int wf_launch(WfCtx *ctx, const WfLaunch *l);
 
 #endif

@@ -1,12 +1,13 @@
 /* The engine: collectives that were started, in order per group, and who drives them.
  *
- * Every group has a queue. The head of each queue is a state machine of the transport; to drive is to give each head a
- * push until nothing moves. Groups do not wait for each other, so two ranks may start collectives of different groups in
- * different orders. At most one thread drives at a time (`driver`): the communication thread, woken by a start, or the
- * caller who waits. A caller in a wait takes the driving over (`helping`), since a hand-over between two threads costs
- * more than a small collective; the communication thread then only keeps the heart beating. Sleeping is a futex in shared
- * memory (the rank's bell) that peers ring when a barrier of theirs completes; no sleep is longer than 20 ms, after which
- * failures, peers and deadlines are looked at. */
+ * Every group has a queue. The head of each queue is a state machine of the transport; to drive is to give
+ * each head a push until nothing moves. Groups do not wait for each other, so two ranks may start collectives
+ * of different groups in different orders. At most one thread drives at a time (`driver`): the communication
+ * thread, woken by a start, or the caller who waits. A caller in a wait takes the driving over (`helping`),
+ * since a hand-over between two threads costs more than a small collective; the communication thread then
+ * only keeps the heart beating. Sleeping is a futex in shared memory (the rank's bell) that peers ring when a
+ * barrier of theirs completes; no sleep is longer than 20 ms, after which failures, peers and deadlines are
+ * looked at. */
 #include "comm/private.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 
 const char *wf_collective_name(WfCollective kind)
 {
-    static const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier"};
+    static const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                        "all_to_all", "broadcast",  "barrier"};
     return (unsigned)kind < WF_LEN(names) ? names[kind] : "collective";
 }
 
@@ -33,10 +35,14 @@ static bool take_driver(WfComm *c)
 {
     uint32_t nobody = 0;
     return !atomic_load_explicit(&c->driver, memory_order_relaxed) &&
-           atomic_compare_exchange_strong_explicit(&c->driver, &nobody, 1, memory_order_acquire, memory_order_relaxed);
+           atomic_compare_exchange_strong_explicit(&c->driver, &nobody, 1, memory_order_acquire,
+                                                   memory_order_relaxed);
 }
 
-static void leave_driver(WfComm *c) { atomic_store_explicit(&c->driver, 0, memory_order_release); }
+static void leave_driver(WfComm *c)
+{
+    atomic_store_explicit(&c->driver, 0, memory_order_release);
+}
 
 static bool drive_group(WfComm *c, WfGroup *g)
 {
@@ -72,7 +78,10 @@ static bool drive(WfComm *c)
     return moved;
 }
 
-static void beat(WfComm *c) { atomic_store(&wf_own_cell(&c->shared, c->rank)->beat, wf_ns()); }
+static void beat(WfComm *c)
+{
+    atomic_store(&wf_own_cell(&c->shared, c->rank)->beat, wf_ns());
+}
 
 static void look_around(WfComm *c)
 {
@@ -80,12 +89,15 @@ static void look_around(WfComm *c)
     wf_check_peers(c);
 }
 
-/* Until the bell rings, or what a transport without bells allows. The sleeper counts itself first and drives once more:
- * whoever completes a barrier afterwards sees the count and rings. */
-static void doze(WfComm *c, double seconds)
+/* Until the bell rings. The sleeper counts itself first and drives once more: whoever completes a barrier
+ * afterwards sees the count and rings. A transport without bells naps, longer and longer, to leave the core
+ * to those who compute. */
+static void doze(WfComm *c, double seconds, int idle)
 {
     WfRankCell *cell = wf_own_cell(&c->shared, c->rank);
     uint32_t seen = atomic_load(&cell->bell);
+    if (c->transport->poll > 0)
+        seconds = c->transport->poll * (idle < 700 ? 1 + idle / 100 : 8);
     atomic_fetch_add(&cell->asleep, 1);
     bool still = take_driver(c);
     if (still) {
@@ -93,7 +105,7 @@ static void doze(WfComm *c, double seconds)
         leave_driver(c);
     }
     if (still && !wf_failed(&c->shared))
-        wf_futex_wait(&cell->bell, seen, c->transport->poll > 0 ? c->transport->poll : seconds);
+        wf_futex_wait(&cell->bell, seen, seconds);
     atomic_fetch_sub(&cell->asleep, 1);
 }
 
@@ -138,9 +150,9 @@ static void *thread_main(void *p)
             if (atomic_load(&c->helping))
                 wf_futex_wake(&c->unlocks);
         }
-        idle = moved ? 0 : idle + 1;
+        idle = moved ? 0 : idle < 1 << 20 ? idle + 1 : idle;
         if (!moved && mine && idle > 50 && atomic_load(&c->pending))
-            doze(c, SLICE);
+            doze(c, SLICE, idle);
         else if (!moved)
             relax();
     }
@@ -150,7 +162,8 @@ static void *thread_main(void *p)
 void wf_engine_open(WfComm *c)
 {
     c->flying = wf_arena_alloc(c->arena, WF_COMM_INFLIGHT * sizeof *c->flying);
-    c->displ_pool = wf_arena_alloc(c->arena, wf_mul_size(2 * WF_COMM_INFLIGHT * ((size_t)c->size + 1), sizeof(int64_t)));
+    c->displ_pool =
+        wf_arena_alloc(c->arena, wf_mul_size(2 * WF_COMM_INFLIGHT * ((size_t)c->size + 1), sizeof(int64_t)));
     for (uint32_t i = 0; i < WF_COMM_INFLIGHT; i++) {
         c->flying[i].displs = c->displ_pool + (size_t)i * 2 * ((size_t)c->size + 1);
         c->flying[i].recv_displs = c->flying[i].displs + c->size + 1;
@@ -313,7 +326,8 @@ static void alone(WfFlying *f)
     void *dst[1] = {o->recv};
     bool reduces = o->kind == WF_ALL_REDUCE || o->kind == WF_REDUCE_SCATTER;
     if (reduces && f->scaled)
-        wf_sum_ranks(&(WfReduceHow){o->dtype, o->op, f->scale, true, false}, src, 1, f->recv_bytes / f->size, dst, 1);
+        wf_sum_ranks(&(WfReduceHow){o->dtype, o->op, f->scale, true, false}, src, 1, f->recv_bytes / f->size,
+                     dst, 1);
     else if (f->recv_bytes && o->recv != o->send)
         memcpy(o->recv, o->send, f->recv_bytes);
 }
@@ -376,10 +390,12 @@ static void check_left(WfComm *c, const WfFlying *f)
         if (!missing[i] || r == c->rank || !atomic_load(&wf_rank_cell(&c->shared, r)->leaving))
             continue;
         char text[256];
-        snprintf(text, sizeof text, "rank %d (pid %d) has left the world while %s of other ranks waits for it", r,
+        snprintf(text, sizeof text,
+                 "rank %d (pid %d) has left the world while %s of other ranks waits for it", r,
                  atomic_load(&wf_rank_cell(&c->shared, r)->pid), wf_collective_name(f->op.kind));
         char place[NODE_TEXT + 64];
-        snprintf(place, sizeof place, "at %s (step %lld)", f->op.node ? f->op.node : "an unnamed node", (long long)f->op.step);
+        snprintf(place, sizeof place, "at %s (step %lld)", f->op.node ? f->op.node : "an unnamed node",
+                 (long long)f->op.step);
         wf_fail_world(&c->shared, r, c->rank, false, text, place, NULL);
     }
 }
@@ -421,12 +437,13 @@ static void wait_for(WfComm *c, WfFlying *f, double timeout)
             leave_driver(c);
         }
         if (mine)
-            doze(c, timeout < SLICE ? timeout : SLICE);
+            doze(c, timeout < SLICE ? timeout : SLICE, 0);
         else
             wf_futex_wait(&c->unlocks, seen, 0.001);
     }
     atomic_store(&c->helping, 0);
-    while (atomic_load_explicit(&f->state, memory_order_acquire) != WF_FLYING_DONE) { /* failed: nobody touches buffers now */
+    while (atomic_load_explicit(&f->state, memory_order_acquire) !=
+           WF_FLYING_DONE) { /* failed: nobody touches buffers now */
         if (take_driver(c)) {
             leave_driver(c);
             break;
@@ -459,7 +476,16 @@ void wf_comm_wait(WfComm *c, WfTicket t)
     finish(c, f, c->options.timeout);
 }
 
-void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op) { finish(c, enqueue(c, g, op), c->options.timeout); }
+bool wf_comm_done(const WfComm *c, WfTicket t)
+{
+    const WfFlying *f = &c->flying[(uint32_t)t % WF_COMM_INFLIGHT];
+    return atomic_load_explicit(&((WfFlying *)f)->state, memory_order_acquire) == WF_FLYING_DONE;
+}
+
+void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op)
+{
+    finish(c, enqueue(c, g, op), c->options.timeout);
+}
 
 /* ---- control plane: collectives of a group of its own ---- */
 
@@ -470,7 +496,13 @@ static void control(WfComm *c, const WfCommOp *op, double timeout)
 
 void wf_comm_exchange(WfComm *c, const void *mine, size_t bytes, void *all, double timeout, const char *what)
 {
-    control(c, &(WfCommOp){.kind = WF_ALL_GATHER, .dtype = WF_U8, .send = mine, .recv = all, .count = (int64_t)bytes, .node = what},
+    control(c,
+            &(WfCommOp){.kind = WF_ALL_GATHER,
+                        .dtype = WF_U8,
+                        .send = mine,
+                        .recv = all,
+                        .count = (int64_t)bytes,
+                        .node = what},
             timeout);
 }
 
@@ -491,8 +523,13 @@ const void *wf_comm_share(WfComm *c, WfArena *a, int root, const void *blob, siz
 
 static void one_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes)
 {
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = buffer, .recv = buffer,
-                                  .count = (int64_t)(bytes / 4), .node = "measurement of the link"});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_ALL_REDUCE,
+                            .dtype = WF_F32,
+                            .send = buffer,
+                            .recv = buffer,
+                            .count = (int64_t)(bytes / 4),
+                            .node = "measurement of the link"});
 }
 
 double wf_comm_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int rounds)
@@ -502,7 +539,13 @@ double wf_comm_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int ro
     for (int i = 0; i < rounds; i++)
         one_measure(c, g, buffer, bytes);
     double took = rounds > 0 ? (wf_now() - begun) / rounds : 0;
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_ALL_REDUCE, .op = WF_COMM_MAX, .dtype = WF_F64, .send = &took, .recv = &took,
-                                  .count = 1, .node = "measurement of the link"});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_ALL_REDUCE,
+                            .op = WF_COMM_MAX,
+                            .dtype = WF_F64,
+                            .send = &took,
+                            .recv = &took,
+                            .count = 1,
+                            .node = "measurement of the link"});
     return took;
 }

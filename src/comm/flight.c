@@ -1,6 +1,7 @@
-/* Reading the flight recorder from outside. A world's shared memory is an anonymous file; every process that holds it
- * shows it in /proc/PID/fd, so any process of the same user can map it there: also after a rank was killed, as long as
- * the launcher or one rank lives. A run's folder may name such a process in a small file. */
+/* Reading the flight recorder from outside. A world's shared memory is an anonymous file; every process that
+ * holds it shows it in /proc/PID/fd, so any process of the same user can map it there: also after a rank was
+ * killed, as long as the launcher or one rank lives. A run's folder may name such a process in a small file.
+ */
 #include "comm/private.h"
 
 #include <dirent.h>
@@ -56,9 +57,10 @@ static void put_rank(const WfShared *s, int i, uint64_t first, WfStr *out)
         wf_str_printf(out, "  rank %d: has not started\n", r);
         return;
     }
-    wf_str_printf(out, "  rank %d: pid %d, step %lld, %s %s for %.1f s, %llu collectives started, %llu done", r, pid,
-                  (long long)v.step, v.state < WF_LEN(states) ? states[v.state] : "?", v.node,
-                  v.time ? (double)(now - v.time) * 1e-9 : 0.0, (unsigned long long)v.started, (unsigned long long)v.done);
+    wf_str_printf(out, "  rank %d: pid %d, step %lld, %s %s for %.1f s, %llu collectives started, %llu done",
+                  r, pid, (long long)v.step, v.state < WF_LEN(states) ? states[v.state] : "?", v.node,
+                  v.time ? (double)(now - v.time) * 1e-9 : 0.0, (unsigned long long)v.started,
+                  (unsigned long long)v.done);
     if (kill(pid, 0) != 0 && errno == ESRCH)
         wf_str_puts(out, "; has ended");
     else if (beat && now > beat + 1000000000u)
@@ -96,8 +98,9 @@ static bool report(WfCtx *ctx, int pid, ino_t *seen, int *n_seen, WfStr *out)
     WfWorldHead h;
     if (fd < 0)
         return false;
-    bool fine = fstat(fd, &st) == 0 && pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h && h.magic == WF_WORLD_MAGIC &&
-                h.size > 0 && h.size <= WF_COMM_MAX_LOCAL && h.groups <= (uint64_t)st.st_size &&
+    bool fine = fstat(fd, &st) == 0 && pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
+                h.magic == WF_WORLD_MAGIC && h.size > 0 && h.size <= WF_COMM_MAX_LOCAL &&
+                h.groups <= (uint64_t)st.st_size &&
                 h.ranks + (uint64_t)h.size * sizeof(WfRankCell) <= h.groups;
     for (int i = 0; fine && i < *n_seen; i++)
         fine = seen[i] != st.st_ino;
@@ -122,7 +125,9 @@ static int pid_of(WfCtx *ctx, const char *where)
     snprintf(path, sizeof path, "%s/%s", where, TRACE);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        wf_fail(ctx, WEFT_ERR_USAGE, "%s is neither a process nor the folder of a run with several ranks (no %s in it)", where, TRACE);
+        wf_fail(ctx, WEFT_ERR_USAGE,
+                "%s is neither a process nor the folder of a run with several ranks (no %s in it)", where,
+                TRACE);
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
@@ -136,7 +141,8 @@ void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out)
     if (where) {
         int pid = pid_of(ctx, where);
         if (!report(ctx, pid, seen, &n, out))
-            wf_fail(ctx, WEFT_ERR_USAGE, "process %d holds no world of ranks: it has ended, or belongs to another user", pid);
+            wf_fail(ctx, WEFT_ERR_USAGE,
+                    "process %d holds no world of ranks: it has ended, or belongs to another user", pid);
         return;
     }
     DIR *d = opendir("/proc");
@@ -155,15 +161,8 @@ void wf_comm_leave_trace(WfComm *c, const char *dir)
         wf_write_trace(c->ctx, dir);
 }
 
-/* torchelastic's shape: the agent shows the earliest of its workers' files as the root cause. */
-void wf_error_file(const char *message, const char *place, const char *hint)
+static void put_json_text(FILE *f, const char *const parts[3])
 {
-    const char *path = wf_env("TORCHELASTIC_ERROR_FILE");
-    FILE *f = path && *path ? fopen(path, "we") : NULL;
-    const char *parts[] = {message, place, hint};
-    if (!f)
-        return;
-    fputs("{\"message\": {\"message\": \"", f);
     for (int i = 0; i < 3; i++) {
         if (i && parts[i] && parts[i][0])
             fputs("\\n  ", f);
@@ -177,6 +176,22 @@ void wf_error_file(const char *message, const char *place, const char *hint)
                 fputc(ch, f);
         }
     }
-    fprintf(f, "\", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%lld\"}}}\n", (long long)time(NULL));
+}
+
+/* torchelastic's shape. Its agent shows, as the root cause, what the worker with the earliest time wrote as
+ * its call stack; so ranks that fail because of another one name a later second, and the text stands in both
+ * places. */
+void wf_error_file(const char *message, const char *place, const char *hint, bool root)
+{
+    const char *path = wf_env("TORCHELASTIC_ERROR_FILE");
+    FILE *f = path && *path ? fopen(path, "we") : NULL;
+    const char *const parts[3] = {message, place, hint};
+    if (!f)
+        return;
+    fputs("{\"message\": {\"message\": \"", f);
+    put_json_text(f, parts);
+    fputs("\", \"extraInfo\": {\"py_callstack\": \"", f);
+    put_json_text(f, parts);
+    fprintf(f, "\", \"timestamp\": \"%lld\"}}}\n", (long long)time(NULL) + (root ? 0 : 1));
     fclose(f);
 }

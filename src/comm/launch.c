@@ -1,8 +1,9 @@
-/* The launcher: starts the ranks of one host and watches over them. It is no rank and has no threads; it waits in poll()
- * on a descriptor per rank (pidfd), so a death is known at once, and looks five times a second at what only shows in the
- * shared memory: failures that a rank recorded, hearts that do not beat. Ranks get the shared memory as an inherited
- * descriptor and are killed by the kernel when the launcher dies (PR_SET_PDEATHSIG). The first failure counts; what the
- * others do afterwards is its consequence and is not told. */
+/* The launcher: starts the ranks of one host and watches over them. It is no rank and has no threads; it
+ * waits in poll() on a descriptor per rank (pidfd), so a death is known at once, and looks five times a
+ * second at what only shows in the shared memory: failures that a rank recorded, hearts that do not beat.
+ * Ranks get the shared memory as an inherited descriptor and are killed by the kernel when the launcher dies
+ * (PR_SET_PDEATHSIG). The first failure counts; what the others do afterwards is its consequence and is not
+ * told. */
 #include "comm/private.h"
 
 #include <errno.h>
@@ -18,14 +19,19 @@
 
 extern char **environ;
 
-typedef struct { pid_t pid; int fd, status; bool running; } Child;
+typedef struct {
+    pid_t pid;
+    int fd, status;
+    bool running;
+} Child;
 typedef struct {
     WfCtx *ctx;
     const WfLaunch *l;
     WfShared shared;
     Child *child;
-    char program[4096];           /* its path: /proc/self/exe itself would name the ranks "exe" in ps */
+    char program[4096]; /* its path: /proc/self/exe itself would name the ranks "exe" in ps */
     int running, interrupt;
+    WfWatch silence;
     double stall, grace, term_at; /* term_at: when SIGTERM was sent; 0: not yet */
     bool killed;
 } Launcher;
@@ -136,14 +142,15 @@ static void fail_rank(Launcher *x, int r, const char *what)
     wf_fail_world(&x->shared, r, -1, false, text, v.node[0] ? place : NULL, NULL);
 }
 
-/* A rank has ended. That is a failure unless it did so in order: code 0, after wf_comm_close began, or without ever
- * having opened the world (a program that only prints its help). */
+/* A rank has ended. That is a failure unless it did so in order: code 0, after wf_comm_close began, or
+ * without ever having opened the world (a program that only prints its help). */
 static void judge(Launcher *x, int r)
 {
     WfRankCell *cell = wf_rank_cell(&x->shared, r);
     int status = x->child[r].status;
     char what[160];
-    bool fine = WIFEXITED(status) && WEXITSTATUS(status) == 0 && (atomic_load(&cell->leaving) || !atomic_load(&cell->pid));
+    bool fine = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+                (atomic_load(&cell->leaving) || !atomic_load(&cell->pid));
     if (fine || x->interrupt || wf_failed(&x->shared))
         return;
     how_it_ended(x, r, what, sizeof what);
@@ -152,14 +159,13 @@ static void judge(Launcher *x, int r)
 
 static void look(Launcher *x)
 {
-    uint64_t now = wf_ns();
+    wf_watch_tick(&x->silence);
     for (int r = 0; r < x->l->nproc && !wf_failed(&x->shared); r++) {
-        WfRankCell *cell = wf_rank_cell(&x->shared, r);
-        uint64_t beat = atomic_load(&cell->beat);
-        if (!x->child[r].running || !beat || now < beat || (double)(now - beat) * 1e-9 <= x->stall)
+        double silent = wf_watch_silence(&x->silence, wf_rank_cell(&x->shared, r));
+        if (!x->child[r].running || silent <= x->stall)
             continue;
         char what[96];
-        snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", (double)(now - beat) * 1e-9);
+        snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", silent);
         fail_rank(x, r, what);
     }
 }
@@ -173,8 +179,8 @@ static void pass_on(Launcher *x)
     signal_all(x, sig);
 }
 
-/* After a failure: SIGTERM once the ranks have had half a second to end by themselves, SIGKILL after the grace. SIGCONT
- * lets a stopped rank see its SIGTERM. */
+/* After a failure: SIGTERM once the ranks have had half a second to end by themselves, SIGKILL after the
+ * grace. SIGCONT lets a stopped rank see its SIGTERM. */
 static void press(Launcher *x, double *failed_at)
 {
     double now = wf_now();
@@ -220,10 +226,11 @@ static void WF_NORETURN raise_failure(Launcher *x)
     const char *place = f->place[0] ? f->place : NULL, *hint = f->hint[0] ? f->hint : NULL;
     char text[1200];
     if (f->own)
-        snprintf(text, sizeof text, "rank %d (pid %d): %s", f->culprit, (int)x->child[f->culprit].pid, f->message);
+        snprintf(text, sizeof text, "rank %d (pid %d): %s", f->culprit, (int)x->child[f->culprit].pid,
+                 f->message);
     else
         snprintf(text, sizeof text, "%s", f->message);
-    wf_error_file(text, place, hint);
+    wf_error_file(text, place, hint, true);
     wf_fail_at(x->ctx, WEFT_ERR_RANK, place, hint, "%s", text);
 }
 
@@ -245,7 +252,8 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
     x->l = l;
     ssize_t n = readlink("/proc/self/exe", x->program, sizeof x->program - 1);
     x->program[n > 0 ? n : 0] = 0;
-    if (l->program || n <= 0 || access(x->program, X_OK) != 0) /* replaced since: the running one is still there */
+    if (l->program || n <= 0 ||
+        access(x->program, X_OK) != 0) /* replaced since: the running one is still there */
         snprintf(x->program, sizeof x->program, "%s", l->program ? l->program : "/proc/self/exe");
     x->grace = l->grace > 0 ? l->grace : 5;
     x->stall = stall_of(ctx, l->stall);

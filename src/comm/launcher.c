@@ -1,6 +1,6 @@
-/* Who started this process, and as which rank: read from the environment, since each launcher leaves its own variables.
- * Weft's own comes first, then torchrun (whose variables a user sets on purpose), the MPI launchers, and srun at last,
- * because mpirun inside a Slurm job sees Slurm's variables too. */
+/* Who started this process, and as which rank: read from the environment, since each launcher leaves its own
+ * variables. Weft's own comes first, then torchrun (whose variables a user sets on purpose), the MPI
+ * launchers, and srun at last, because mpirun inside a Slurm job sees Slurm's variables too. */
 #include "comm/private.h"
 
 #include <stdlib.h>
@@ -46,8 +46,8 @@ static bool by_torchrun(WfLaunchInfo *o)
         return false;
     o->local_rank = number("LOCAL_RANK");
     o->local_size = number("LOCAL_WORLD_SIZE");
-    snprintf(o->key, sizeof o->key, "torch-%.40s-%.40s-%.10s", word("MASTER_PORT"), word("TORCHELASTIC_RUN_ID"),
-             word("TORCHELASTIC_RESTART_COUNT"));
+    snprintf(o->key, sizeof o->key, "torch-%.40s-%.40s-%.10s", word("MASTER_PORT"),
+             word("TORCHELASTIC_RUN_ID"), word("TORCHELASTIC_RESTART_COUNT"));
     o->by = WF_BY_TORCHRUN;
     o->name = "torchrun";
     o->variable = "RANK";
@@ -62,7 +62,8 @@ static bool by_openmpi(WfLaunchInfo *o)
         return false;
     o->local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
     o->local_size = number("OMPI_COMM_WORLD_LOCAL_SIZE");
-    snprintf(o->key, sizeof o->key, "ompi-%.80s-%d", word("PMIX_NAMESPACE"), *word("PMIX_NAMESPACE") ? 0 : (int)getppid());
+    snprintf(o->key, sizeof o->key, "ompi-%.80s-%d", word("PMIX_NAMESPACE"),
+             *word("PMIX_NAMESPACE") ? 0 : (int)getppid());
     o->by = WF_BY_OPENMPI;
     o->name = "Open MPI";
     o->variable = "OMPI_COMM_WORLD_RANK";
@@ -140,10 +141,12 @@ void wf_launch_info(WfCtx *ctx, WfLaunchInfo *o)
         o->local_size = o->size;
     }
     if (ctx && o->by != WF_BY_PMIX && o->rank >= o->size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Start the program through one launcher, or unset its variables.",
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                   "Start the program through one launcher, or unset its variables.",
                    "%s says rank %d of %d ranks (%s)", o->name, o->rank, o->size, o->variable);
     if (ctx && o->local_size > 0 && o->local_rank >= o->local_size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Start the program through one launcher, or unset its variables.",
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                   "Start the program through one launcher, or unset its variables.",
                    "%s says rank %d of %d ranks on this host", o->name, o->local_rank, o->local_size);
 }
 

@@ -1,16 +1,17 @@
 /* The local transport: ranks of one host over shared memory.
  *
- * A collective begins with a barrier behind which each member's side (what it does, and where its buffers lie) can be
- * read by all; sides that do not fit are an error. How the data move is then the same decision on every rank:
- *   inline   small contributions were copied beside the side before the barrier: one barrier, everyone takes what it needs
- *   direct   all buffers lie in arenas: all_reduce splits the elements among the ranks, each sums its slice straight out
- *            of all buffers and writes it straight into all of them; the others pull. A second barrier ends it
- *   staged   some buffer is private memory: its chunks pass through staging memory, two per rank by turns
- * A slice of an all_reduce is read by no other rank than the one that writes it, so send may be recv.
+ * A collective begins with a barrier behind which each member's side (what it does, and where its buffers
+ * lie) can be read by all; sides that do not fit are an error. How the data move is then the same decision on
+ * every rank: inline   small contributions were copied beside the side before the barrier: one barrier,
+ * everyone takes what it needs direct   all buffers lie in arenas: all_reduce splits the elements among the
+ * ranks, each sums its slice straight out of all buffers and writes it straight into all of them; the others
+ * pull. A second barrier ends it staged   some buffer is private memory: its chunks pass through staging
+ * memory, two per rank by turns A slice of an all_reduce is read by no other rank than the one that writes
+ * it, so send may be recv.
  *
- * Barriers of a group count arrivals; the n-th completes the phase and rings those who sleep. The side and the inline
- * copy of collective s are used again by s + 2: a rank gets there only when all have come to a barrier of s + 1, for which
- * they had to be done with s. */
+ * Barriers of a group count arrivals; the n-th completes the phase and rings those who sleep. The side and
+ * the inline copy of collective s are used again by s + 2: a rank gets there only when all have come to a
+ * barrier of s + 1, for which they had to be done with s. */
 #include "comm/private.h"
 
 #include <errno.h>
@@ -22,16 +23,25 @@
 
 enum { MODE_OPEN, MODE_INLINE, MODE_DIRECT, MODE_STAGED };
 
-static char *base(const WfComm *c) { return (char *)c->shared.head; }
+static char *base(const WfComm *c)
+{
+    return (char *)c->shared.head;
+}
 
-static size_t slot(const WfComm *c, const WfGroup *g, int member) { return (size_t)g->id * (size_t)c->size + (size_t)g->ranks[member]; }
+static size_t slot(const WfComm *c, const WfGroup *g, int member)
+{
+    return (size_t)g->id * (size_t)c->size + (size_t)g->ranks[member];
+}
 
 static WfMemberCell *member_cell(const WfComm *c, const WfGroup *g, int member)
 {
     return (WfMemberCell *)(base(c) + c->shared.head->members) + slot(c, g, member);
 }
 
-static WfSide *side(const WfComm *c, const WfFlying *f, int member) { return &member_cell(c, f->group, member)->side[f->seq & 1]; }
+static WfSide *side(const WfComm *c, const WfFlying *f, int member)
+{
+    return &member_cell(c, f->group, member)->side[f->seq & 1];
+}
 
 static uint64_t *displs_of(const WfComm *c, const WfFlying *f, int member)
 {
@@ -46,7 +56,8 @@ static char *inline_of(const WfComm *c, const WfFlying *f, int member)
 
 static char *stage_of(const WfComm *c, const WfFlying *f, int member, int chunk)
 {
-    return base(c) + c->shared.head->stages + (slot(c, f->group, member) * 2 + (size_t)(chunk & 1)) * STAGE_BYTES;
+    return base(c) + c->shared.head->stages +
+           (slot(c, f->group, member) * 2 + (size_t)(chunk & 1)) * STAGE_BYTES;
 }
 
 /* ---- arenas ---- */
@@ -91,37 +102,48 @@ static void *local_arena(WfComm *c, size_t bytes)
     struct stat st;
     int64_t offset = (int64_t)c->shared.bytes + c->data_used;
     /* All ranks want the same size, so whoever comes first makes it and nobody makes it smaller. */
-    bool ok = fstat(c->shared.fd, &st) == 0 && (st.st_size >= offset + total || ftruncate(c->shared.fd, offset + total) == 0);
-    char *at = !ok ? MAP_FAILED : mmap(NULL, (size_t)total + ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    bool ok = fstat(c->shared.fd, &st) == 0 &&
+              (st.st_size >= offset + total || ftruncate(c->shared.fd, offset + total) == 0);
+    char *at = !ok ? MAP_FAILED
+                   : mmap(NULL, (size_t)total + ALIGN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                          -1, 0);
     if (at != MAP_FAILED) {
         char *aligned = (char *)(((uintptr_t)at + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
-        at = mmap(aligned, (size_t)total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, c->shared.fd, offset);
+        at = mmap(aligned, (size_t)total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                  c->shared.fd, offset);
     }
     if (at == MAP_FAILED)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%lld MB of memory shared between ranks cannot be had: %s", (long long)(total >> 20),
-                strerror(errno));
+        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%lld MB of memory shared between ranks cannot be had: %s",
+                (long long)(total >> 20), strerror(errno));
     (void)madvise(at, (size_t)total, MADV_HUGEPAGE); /* most systems refuse it for shared memory */
     c->segment[c->n_segments++] = (WfSegment){at, offset, (size_t)total};
     c->data_used += total;
 #ifdef MADV_POPULATE_WRITE
-    /* Touched once, here, and not in the first step. Without room the first touch would kill the rank: ask now. */
-    if (bytes && madvise(at + mine_at, (bytes + 4095) & ~(size_t)4095, MADV_POPULATE_WRITE) != 0 && errno != EINVAL && errno != ENOSYS)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory shared between ranks cannot be had: %s", bytes >> 20, strerror(errno));
+    /* Touched once, here, and not in the first step. Without room the first touch would kill the rank: ask
+     * now. */
+    if (bytes && madvise(at + mine_at, (bytes + 4095) & ~(size_t)4095, MADV_POPULATE_WRITE) != 0 &&
+        errno != EINVAL && errno != ENOSYS)
+        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory shared between ranks cannot be had: %s",
+                bytes >> 20, strerror(errno));
 #endif
     return at + mine_at;
 }
 
 /* ---- groups ---- */
 
-static uint64_t members_hash(const WfGroup *g) { return wf_hash64(g->ranks, (size_t)g->n * sizeof(int), (uint64_t)g->n); }
+static uint64_t members_hash(const WfGroup *g)
+{
+    return wf_hash64(g->ranks, (size_t)g->n * sizeof(int), (uint64_t)g->n);
+}
 
-/* Finds the cell of that name, or takes a free one. Cells are taken in order, and one that is being named is waited for,
- * so two members never take two. */
+/* Finds the cell of that name, or takes a free one. Cells are taken in order, and one that is being named is
+ * waited for, so two members never take two. */
 static void local_group(WfComm *c, WfGroup *g)
 {
     WfGroupCell *cells = (WfGroupCell *)(base(c) + c->shared.head->groups);
     if (strlen(g->name) >= sizeof cells[0].name)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "group name \"%s\" is longer than %zu letters", g->name, sizeof cells[0].name - 1);
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "group name \"%s\" is longer than %zu letters", g->name,
+                sizeof cells[0].name - 1);
     for (int i = 0; i < WF_COMM_MAX_GROUPS; i++) {
         uint32_t state = 0;
         if (atomic_compare_exchange_strong(&cells[i].state, &state, 1)) {
@@ -129,10 +151,12 @@ static void local_group(WfComm *c, WfGroup *g)
             cells[i].members = members_hash(g);
             atomic_store(&cells[i].state, 2);
         }
-        for (int tries = 0; atomic_load(&cells[i].state) == 1 && tries < 10000 && !wf_failed(&c->shared); tries++)
+        for (int tries = 0; atomic_load(&cells[i].state) == 1 && tries < 10000 && !wf_failed(&c->shared);
+             tries++)
             usleep(100);
         if (atomic_load(&cells[i].state) != 2)
-            wf_fail(c->ctx, WEFT_ERR_RANK, "group %s cannot be formed: a rank has failed while it named its own", g->name);
+            wf_fail(c->ctx, WEFT_ERR_RANK,
+                    "group %s cannot be formed: a rank has failed while it named its own", g->name);
         if (strcmp(cells[i].name, g->name))
             continue;
         if (cells[i].members != members_hash(g))
@@ -141,7 +165,8 @@ static void local_group(WfComm *c, WfGroup *g)
         g->cell = &cells[i];
         return;
     }
-    wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", g->name, WF_COMM_MAX_GROUPS);
+    wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", g->name,
+            WF_COMM_MAX_GROUPS);
 }
 
 /* ---- barriers ---- */
@@ -167,13 +192,20 @@ static void local_missing(WfComm *c, const WfFlying *f, bool *missing)
 
 /* ---- one collective ---- */
 
-static bool pulls(const WfFlying *f) { return f->op.kind != WF_ALL_REDUCE; }
-
-/* Inline, every rank sums everything: many ranks had better share the work. */
-static size_t inline_limit(const WfFlying *f)
+static bool pulls(const WfFlying *f)
 {
-    size_t n = (size_t)f->group->n, many = INLINE_BYTES * 4 / n;
-    return pulls(f) || n <= 4 ? INLINE_BYTES : many > 1024 ? many : 1024;
+    return f->op.kind != WF_ALL_REDUCE;
+}
+
+/* Inline costs one barrier less, but every rank writes and reads everything through others' caches. That pays
+ * for an all_reduce when ranks share cores, where a barrier is a change of process, and otherwise for scalars
+ * only. */
+static size_t inline_limit(const WfComm *c, const WfFlying *f)
+{
+    size_t many = INLINE_BYTES * 4 / (size_t)f->group->n, least = 1024;
+    if (pulls(f) || (c->crowded && f->group->n <= 4))
+        return INLINE_BYTES;
+    return c->crowded && many > least ? many : least;
 }
 
 static void stage_in(WfComm *c, const WfFlying *f, int chunk)
@@ -202,7 +234,9 @@ static void local_post(WfComm *c, WfFlying *f)
     mine->dtype = (uint32_t)o->dtype;
     mine->root = (uint32_t)o->root;
     mine->count = whole ? o->count : -1;
-    mine->agree = whole || o->kind == WF_ALL_TO_ALL ? 0 : wf_hash64(f->displs, ((size_t)f->group->n + 1) * sizeof(int64_t), 1);
+    mine->agree = whole || o->kind == WF_ALL_TO_ALL
+                      ? 0
+                      : wf_hash64(f->displs, ((size_t)f->group->n + 1) * sizeof(int64_t), 1);
     mine->bytes = f->send_bytes;
     mine->send = f->send_at;
     mine->recv = pulls(f) ? 0 : f->recv_at; /* only all_reduce writes into others' buffers */
@@ -214,9 +248,10 @@ static void local_post(WfComm *c, WfFlying *f)
             displs_of(c, f, f->group->rank)[i] = (uint64_t)f->displs[i];
     f->mode = MODE_OPEN;
     f->last = f->summed = false;
-    if (f->send_bytes && f->send_bytes <= inline_limit(f))
+    if (f->send_bytes && f->send_bytes <= inline_limit(c, f))
         memcpy(inline_of(c, f, f->group->rank), o->send, f->send_bytes);
-    if (f->send_bytes > inline_limit(f) || o->counts) /* with counts another rank's may be too large to go inline */
+    if (f->send_bytes > inline_limit(c, f) ||
+        o->counts) /* with counts another rank's may be too large to go inline */
         stage_in(c, f, 0);
     arrive(c, f);
 }
@@ -228,13 +263,13 @@ static bool compare(WfComm *c, const WfFlying *f)
     const WfSide *a = side(c, f, g->rank);
     for (int i = 0; i < g->n; i++) {
         const WfSide *b = side(c, f, i);
-        const char *what = a->kind != b->kind     ? "the collective"
-                           : a->dtype != b->dtype ? "the dtype"
+        const char *what = a->kind != b->kind                             ? "the collective"
+                           : a->dtype != b->dtype                         ? "the dtype"
                            : a->count != b->count || a->agree != b->agree ? "the number of elements"
-                           : a->op != b->op       ? "the reduction"
-                           : a->scale != b->scale ? "the scale"
-                           : a->root != b->root   ? "the root"
-                                                  : NULL;
+                           : a->op != b->op                               ? "the reduction"
+                           : a->scale != b->scale                         ? "the scale"
+                           : a->root != b->root                           ? "the root"
+                                                                          : NULL;
         if (!what && a->kind == WF_ALL_TO_ALL) {
             uint64_t sent = displs_of(c, f, i)[g->rank + 1] - displs_of(c, f, i)[g->rank];
             if (sent != (uint64_t)(f->recv_displs[i + 1] - f->recv_displs[i]))
@@ -244,10 +279,12 @@ static bool compare(WfComm *c, const WfFlying *f)
             continue;
         char text[512], place[NODE_TEXT + 64];
         snprintf(text, sizeof text,
-                 "ranks %d and %d differ in %s: %s of %lld %s at %s (step %lld) against %s of %lld %s at %s (step %lld)",
-                 g->ranks[g->rank], g->ranks[i], what, wf_collective_name((WfCollective)a->kind), (long long)a->count,
-                 wf_dtype_name((WfDtype)a->dtype), a->node, (long long)a->step, wf_collective_name((WfCollective)b->kind),
-                 (long long)b->count, wf_dtype_name((WfDtype)b->dtype), b->node, (long long)b->step);
+                 "ranks %d and %d differ in %s: %s of %lld %s at %s (step %lld) against %s of %lld %s at %s "
+                 "(step %lld)",
+                 g->ranks[g->rank], g->ranks[i], what, wf_collective_name((WfCollective)a->kind),
+                 (long long)a->count, wf_dtype_name((WfDtype)a->dtype), a->node, (long long)a->step,
+                 wf_collective_name((WfCollective)b->kind), (long long)b->count,
+                 wf_dtype_name((WfDtype)b->dtype), b->node, (long long)b->step);
         snprintf(place, sizeof place, "at %s (step %lld), group %s", a->node, (long long)a->step, g->name);
         wf_fail_world(&c->shared, g->ranks[i], c->rank, false, text, place,
                       "Start all ranks with the same model, data and options.");
@@ -266,25 +303,28 @@ static void choose(WfComm *c, WfFlying *f)
         largest = s->bytes > largest ? s->bytes : largest;
         direct = direct && s->send >= 0 && s->recv >= 0;
     }
-    f->mode = largest <= inline_limit(f) ? MODE_INLINE : direct ? MODE_DIRECT : MODE_STAGED;
+    f->mode = largest <= inline_limit(c, f) ? MODE_INLINE : direct ? MODE_DIRECT : MODE_STAGED;
     f->chunks = f->mode == MODE_STAGED ? (int)((largest + STAGE_BYTES - 1) / STAGE_BYTES) : 1;
 }
 
-static void reduce(const WfFlying *f, const void *const *src, size_t count, void *const *dst, int n_dst, bool stream)
+static void reduce(const WfFlying *f, const void *const *src, size_t count, void *const *dst, int n_dst,
+                   bool stream)
 {
     WfReduceHow how = {f->op.dtype, f->op.op, f->scale, f->scaled, stream};
     if (count)
         wf_sum_ranks(&how, src, f->group->n, count, dst, n_dst);
 }
 
-/* Bytes [from, from + n) of what `member` sends, when chunk `f->chunk` is there; NULL when the arena does not hold it. */
+/* Bytes [from, from + n) of what `member` sends, when chunk `f->chunk` is there; NULL when the arena does not
+ * hold it. */
 static const char *source(WfComm *c, const WfFlying *f, int member, size_t from, size_t n)
 {
     const WfSide *s = side(c, f, member);
     if (f->mode == MODE_INLINE)
         return inline_of(c, f, member) + from;
     if (s->send >= 0)
-        return member == f->group->rank ? (const char *)f->op.send + from : address_of(c, s->send + (int64_t)from, n);
+        return member == f->group->rank ? (const char *)f->op.send + from
+                                        : address_of(c, s->send + (int64_t)from, n);
     return stage_of(c, f, member, pulls(f) ? f->chunk : 0) + (from - (size_t)f->chunk * STAGE_BYTES);
 }
 
@@ -327,10 +367,12 @@ static void pull_all(WfComm *c, WfFlying *f)
     for (int k = 0; k < n && f->op.kind == WF_ALL_TO_ALL; k++) {
         int p = (me + k) % n;
         const uint64_t *theirs = displs_of(c, f, p);
-        pull(c, f, p, theirs[me] * size, (size_t)f->recv_displs[p] * size, (theirs[me + 1] - theirs[me]) * size);
+        pull(c, f, p, theirs[me] * size, (size_t)f->recv_displs[p] * size,
+             (theirs[me + 1] - theirs[me]) * size);
     }
     if (f->op.kind == WF_REDUCE_SCATTER) {
-        size_t block = (size_t)f->displs[me] * size, from = block, bytes = (size_t)(f->displs[me + 1] - f->displs[me]) * size;
+        size_t block = (size_t)f->displs[me] * size, from = block,
+               bytes = (size_t)(f->displs[me + 1] - f->displs[me]) * size;
         const void *src[WF_COMM_MAX_LOCAL];
         if (!window(f, &from, &bytes))
             return;
@@ -347,10 +389,13 @@ static void reduce_slice(WfComm *c, WfFlying *f)
     int n = f->group->n, me = f->group->rank;
     const void *src[WF_COMM_MAX_LOCAL];
     void *dst[WF_COMM_MAX_LOCAL];
-    size_t size = f->size, from = (size_t)f->displs[me] * size, bytes = (size_t)(f->displs[me + 1] - f->displs[me]) * size;
+    size_t size = f->size, from = (size_t)f->displs[me] * size,
+           bytes = (size_t)(f->displs[me + 1] - f->displs[me]) * size;
     if (f->mode == MODE_STAGED) {
-        size_t start = (size_t)f->chunk * STAGE_BYTES, whole = f->send_bytes - start < STAGE_BYTES ? f->send_bytes - start : STAGE_BYTES;
-        size_t lines = (whole + LINE - 1) / LINE, lo = lines * (size_t)me / (size_t)n * LINE, hi = lines * (size_t)(me + 1) / (size_t)n * LINE;
+        size_t start = (size_t)f->chunk * STAGE_BYTES,
+               whole = f->send_bytes - start < STAGE_BYTES ? f->send_bytes - start : STAGE_BYTES;
+        size_t lines = (whole + LINE - 1) / LINE, lo = lines * (size_t)me / (size_t)n * LINE,
+               hi = lines * (size_t)(me + 1) / (size_t)n * LINE;
         from = start + (lo < whole ? lo : whole);
         bytes = start + (hi < whole ? hi : whole) - from;
     }
@@ -363,7 +408,8 @@ static void reduce_slice(WfComm *c, WfFlying *f)
         else
             dst[p] = stage_of(c, f, p, 0) + (from - (size_t)f->chunk * STAGE_BYTES);
         if (!src[p] || !dst[p]) {
-            wf_fail_world(&c->shared, f->group->ranks[p], c->rank, false, "a rank sends memory that no arena holds", NULL, NULL);
+            wf_fail_world(&c->shared, f->group->ranks[p], c->rank, false,
+                          "a rank sends memory that no arena holds", NULL, NULL);
             return;
         }
         apart = apart && src[p] != dst[p];
@@ -384,11 +430,12 @@ static void inline_all(WfComm *c, WfFlying *f)
     reduce(f, src, (size_t)f->op.count, dst, 1, false);
 }
 
-/* After staged all_reduce: the result of the chunk out, the next one in. A rank one of whose two buffers is private uses
- * staging for both. */
+/* After staged all_reduce: the result of the chunk out, the next one in. A rank one of whose two buffers is
+ * private uses staging for both. */
 static void stage_turn(WfComm *c, WfFlying *f)
 {
-    size_t at = (size_t)f->chunk * STAGE_BYTES, n = f->send_bytes - at < STAGE_BYTES ? f->send_bytes - at : STAGE_BYTES;
+    size_t at = (size_t)f->chunk * STAGE_BYTES,
+           n = f->send_bytes - at < STAGE_BYTES ? f->send_bytes - at : STAGE_BYTES;
     if (f->send_at < 0 || f->recv_at < 0)
         memcpy((char *)f->op.recv + at, stage_of(c, f, f->group->rank, 0), n);
     f->chunk++;
@@ -450,8 +497,9 @@ static void local_leave(WfComm *c, bool failed)
     c->n_segments = 0;
 }
 
-static const WfTransport local = {"local",       local_arena, local_group, local_start, local_post,
-                                  local_progress, local_missing, local_leave, 0};
+static const WfTransport local = {"local",       local_arena, local_group,
+                                  local_start,   local_post,  local_progress,
+                                  local_missing, local_leave, 0};
 
 void wf_local_open(WfComm *c, const WfLaunchInfo *info)
 {

@@ -1,7 +1,7 @@
-/* How ranks of one host find their shared memory when another launcher started them. The first rank makes the file and
- * listens on an abstract socket, whose name is made of the user and of what the launcher gives all ranks of one start;
- * the others connect and receive the descriptor. Abstract names live in no folder, so nothing is left behind. Both sides
- * check that the other belongs to the same user. */
+/* How ranks of one host find their shared memory when another launcher started them. The first rank makes the
+ * file and listens on an abstract socket, whose name is made of the user and of what the launcher gives all
+ * ranks of one start; the others connect and receive the descriptor. Abstract names live in no folder, so
+ * nothing is left behind. Both sides check that the other belongs to the same user. */
 #include "comm/private.h"
 
 #include <errno.h>
@@ -12,7 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-typedef struct { uint64_t magic; int32_t rank, size; } Hello;
+typedef struct {
+    uint64_t magic;
+    int32_t rank, size;
+} Hello;
 static const uint64_t hello_magic = 0x316c6c6568667765; /* "ewfhell1" */
 
 static socklen_t address(const WfLaunchInfo *info, struct sockaddr_un *a)
@@ -88,12 +91,14 @@ static void receive_all(WfComm *c, int listener, double until)
         int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
             continue;
-        bool ok = same_user(peer) && readable(peer, wf_now() + 1) && recv(peer, &h, sizeof h, 0) == (ssize_t)sizeof h &&
-                  h.magic == hello_magic;
+        bool ok = same_user(peer) && readable(peer, wf_now() + 1) &&
+                  recv(peer, &h, sizeof h, 0) == (ssize_t)sizeof h && h.magic == hello_magic;
         if (ok && (h.size != c->size || h.rank < 1 || h.rank >= c->size || here[h.rank])) {
             close(peer);
-            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Give every start its own MASTER_PORT, and stop what is left of the last one.",
-                       "a process that calls itself rank %d of %d came to a world of %d ranks%s", h.rank, h.size, c->size,
+            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL,
+                       "Give every start its own MASTER_PORT, and stop what is left of the last one.",
+                       "a process that calls itself rank %d of %d came to a world of %d ranks%s", h.rank,
+                       h.size, c->size,
                        h.rank >= 0 && h.rank < c->size && here[h.rank] ? ", where that rank is already" : "");
         }
         if (ok && send_fd(peer, c->shared.fd)) {
@@ -104,7 +109,10 @@ static void receive_all(WfComm *c, int listener, double until)
     }
 }
 
-static void close_fd(void *p) { close((int)(intptr_t)p); }
+static void close_fd(void *p)
+{
+    close((int)(intptr_t)p);
+}
 
 static void first(WfComm *c, const WfLaunchInfo *info, double until)
 {

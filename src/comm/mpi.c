@@ -1,58 +1,64 @@
 /* The MPI transport: every collective out of messages, since the order of MPI_SUM belongs to MPI.
  *
- * all_reduce sends each rank its slice of everybody's buffer, which that rank sums in tree order and sends back to all.
- * Slices travel in pieces: all pieces are posted at once, a piece is summed when the last rank's has come and goes out
- * again while others are still on their way, so a long link is kept full and nobody waits for a round. Small ones take
- * one round: everybody sends everything to everybody and sums for itself. The other collectives are direct messages;
- * broadcast is a binomial tree, barrier a dissemination.
+ * all_reduce sends each rank its slice of everybody's buffer, which that rank sums in tree order and sends
+ * back to all. Slices travel in pieces: all pieces are posted at once, a piece is summed when the last rank's
+ * has come and goes out again while others are still on their way, so a long link is kept full and nobody
+ * waits for a round. Small ones take one round: everybody sends everything to everybody and sums for itself.
+ * The other collectives are direct messages; broadcast is a binomial tree, barrier a dissemination.
  *
- * Tags name group, sequence number and phase, so nothing of MPI is needed to make a group. All calls of MPI are made by
- * the thread that drives (one at a time: MPI_THREAD_SERIALIZED is enough). A rank that fails sends a notice to all. */
+ * Tags name group, sequence number and phase, so nothing of MPI is needed to make a group. All calls of MPI
+ * are made by the thread that drives (one at a time: MPI_THREAD_SERIALIZED is enough). A rank that fails
+ * sends a notice to all. */
 #include "comm/plugin.h"
 #include "comm/private.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    ONE_ROUND = 64 << 10,   /* bytes that a rank may send in an all_reduce of one round */
-    PIECE = 1 << 20,        /* least size of a piece of a slice, unless the slice is smaller */
+    ONE_ROUND = 64 << 10, /* bytes that a rank may send in an all_reduce of one round */
+    PIECE = 1 << 20,      /* least size of a piece of a slice, unless the slice is smaller */
     PIECES = 32,
-    MESSAGE = 1 << 30,      /* largest message: MPI counts in int */
+    MESSAGE = 1 << 30, /* largest message: MPI counts in int */
     TAG_BITS = 15,
 };
 enum { PHASE_DATA, PHASE_RESULT, PHASE_ROUND };
 
-typedef struct { int peer, piece, phase; bool send, done, handled; size_t bytes; } Message;
+typedef struct {
+    int peer, piece, phase;
+    bool send, done, handled;
+    size_t bytes;
+} Message;
 
 typedef struct WfMpiOp {
     Message *message;
-    char *request;          /* MPI_Request[cap] */
+    char *request; /* MPI_Request[cap] */
     int *which;
     size_t *got;
-    int n, cap, open;       /* messages posted, of which `open` have not completed */
+    int n, cap, open; /* messages posted, of which `open` have not completed */
     char *tmp;
     size_t tmp_bytes;
-    int64_t piece;          /* elements of a piece */
+    int64_t piece; /* elements of a piece */
     int pieces, round;
-    int *missing;           /* per piece: contributions that have not come */
+    int *missing; /* per piece: contributions that have not come */
     bool one_round, finished;
 } MpiOp;
 
 typedef struct {
-    void *library;
     const WfMpiPlugin *p;
     WfMpiWorld *world;
     WfMpiInfo info;
-    char notice[2048];      /* arrives here when a rank has failed */
+    char notice[2048]; /* arrives here when a rank has failed */
     char *notice_request;
     int notice_tag;
     unsigned looks;
 } Mpi;
 
-static Mpi *mpi_of(const WfComm *c) { return c->state; }
+static Mpi *mpi_of(const WfComm *c)
+{
+    return c->state;
+}
 
 /* ---- failures ---- */
 
@@ -69,18 +75,21 @@ static void await_notice(WfComm *c)
     char *text = m->notice + at, *place = strchr(text, '\n');
     if (place)
         *place++ = 0;
-    wf_fail_world(&c->shared, from, from, false, text, place, NULL); /* reporter: `from`, so this rank need not speak */
+    wf_fail_world(&c->shared, from, from, false, text, place,
+                  NULL); /* reporter: `from`, so this rank need not speak */
 }
 
 static void mpi_failed(WfComm *c, const WfFlying *f, const char *text)
 {
     char place[NODE_TEXT + 64], all[900];
-    /* Several ranks find the same thing at the same time: the first tells the others, so that one of them speaks. */
-    for (double until = wf_now() + 0.05 * (c->rank < 20 ? c->rank : 20); wf_now() < until && !wf_failed(&c->shared); usleep(1000))
+    /* Several ranks find the same thing at the same time: the first tells the others, so that one of them
+     * speaks. */
+    for (double until = wf_now() + 0.05 * (c->rank < 20 ? c->rank : 20);
+         wf_now() < until && !wf_failed(&c->shared); usleep(1000))
         await_notice(c);
     snprintf(all, sizeof all, "%s cannot go on. %s", wf_collective_name(f->op.kind), text);
-    snprintf(place, sizeof place, "at %s (step %lld), group %s", f->op.node ? f->op.node : "an unnamed node", (long long)f->op.step,
-             f->group->name);
+    snprintf(place, sizeof place, "at %s (step %lld), group %s", f->op.node ? f->op.node : "an unnamed node",
+             (long long)f->op.step, f->group->name);
     wf_fail_world(&c->shared, -1, c->rank, false, all, place, NULL);
 }
 
@@ -89,16 +98,19 @@ static void send_notices(WfComm *c)
 {
     Mpi *m = mpi_of(c);
     const WfFailure *f = &c->shared.head->failure;
-    char *requests = wf_sys_alloc((size_t)c->size * m->p->request_size), *text = wf_sys_alloc(sizeof m->notice);
+    char *requests = wf_sys_alloc((size_t)c->size * m->p->request_size),
+         *text = wf_sys_alloc(sizeof m->notice);
     int *which = wf_sys_alloc((size_t)c->size * sizeof(int)), left = 0;
     size_t *got = wf_sys_alloc((size_t)c->size * sizeof(size_t));
     if (requests && text && which && got) {
         if (f->own)
-            snprintf(text, sizeof m->notice, "%d rank %d failed: %s\n%s", c->rank, c->rank, f->message, f->place);
+            snprintf(text, sizeof m->notice, "%d rank %d failed: %s\n%s", c->rank, c->rank, f->message,
+                     f->place);
         else
             snprintf(text, sizeof m->notice, "%d %s\n%s", c->rank, f->message, f->place);
         for (int r = 0; r < c->size; r++)
-            if (r != c->rank && !m->p->send(m->world, text, sizeof m->notice, r, m->notice_tag, requests + (size_t)left * m->p->request_size))
+            if (r != c->rank && !m->p->send(m->world, text, sizeof m->notice, r, m->notice_tag,
+                                            requests + (size_t)left * m->p->request_size))
                 left++;
         double until = wf_now() + 0.2;
         for (int open = left, n; open > 0 && wf_now() < until; open -= n) {
@@ -140,7 +152,8 @@ static bool room(MpiOp *o, size_t request_size)
 }
 
 /* Bytes to or from a member of the group; nothing when there are none. */
-static void post(WfComm *c, WfFlying *f, bool send, const char *p, size_t bytes, int member, int phase, int piece)
+static void post(WfComm *c, WfFlying *f, bool send, const char *p, size_t bytes, int member, int phase,
+                 int piece)
 {
     Mpi *m = mpi_of(c);
     MpiOp *o = f->mpi;
@@ -207,8 +220,8 @@ static void post_reduce(WfComm *c, WfFlying *f)
         for (int i = 1; i < n; i++) {
             int from = (me - i + n) % n, to = (me + i) % n;
             int64_t take = piece_of(f, me, k, &at);
-            post(c, f, false, o->tmp + (size_t)from * mine + (size_t)((at - f->displs[me]) * size), (size_t)(take * size), from,
-                 PHASE_DATA, k);
+            post(c, f, false, o->tmp + (size_t)from * mine + (size_t)((at - f->displs[me]) * size),
+                 (size_t)(take * size), from, PHASE_DATA, k);
             o->missing[k] += take > 0;
             int64_t give = piece_of(f, to, k, &at);
             post(c, f, true, send + at * size, (size_t)(give * size), to, PHASE_DATA, k);
@@ -223,7 +236,8 @@ static void sum_piece(WfComm *c, WfFlying *f, int k)
     int64_t size = (int64_t)f->size, at, count = piece_of(f, me, k, &at);
     size_t mine = (size_t)((f->displs[me + 1] - f->displs[me]) * size);
     char *out = (char *)f->op.recv + at * size;
-    sum(f, (const char *)f->op.send + at * size, o->tmp + (size_t)((at - f->displs[me]) * size), mine, out, count);
+    sum(f, (const char *)f->op.send + at * size, o->tmp + (size_t)((at - f->displs[me]) * size), mine, out,
+        count);
     for (int i = 1; i < n; i++)
         post(c, f, true, out, (size_t)(count * size), (me + i) % n, PHASE_RESULT, k);
 }
@@ -234,9 +248,11 @@ static void reduce_event(WfComm *c, WfFlying *f, Message m)
     int64_t at;
     if (o->one_round || m.phase != PHASE_DATA)
         return;
-    if (m.send) { /* the result of that piece may lie where its contribution did: only now is the place free */
+    if (m.send) { /* the result of that piece may lie where its contribution did: only now is the place free
+                   */
         int64_t count = piece_of(f, m.peer, m.piece, &at);
-        post(c, f, false, (char *)f->op.recv + at * (int64_t)f->size, (size_t)count * f->size, m.peer, PHASE_RESULT, m.piece);
+        post(c, f, false, (char *)f->op.recv + at * (int64_t)f->size, (size_t)count * f->size, m.peer,
+             PHASE_RESULT, m.piece);
     } else if (--o->missing[m.piece] == 0)
         sum_piece(c, f, m.piece);
 }
@@ -255,7 +271,8 @@ static void post_blocks(WfComm *c, WfFlying *f)
         int from = (me - i + n) % n, to = (me + i) % n;
         size_t in = gather ? (size_t)(f->displs[from + 1] - f->displs[from]) * size
                            : (size_t)(f->recv_displs[from + 1] - f->recv_displs[from]) * size;
-        char *into = gather ? recv + (size_t)f->displs[from] * size : recv + (size_t)f->recv_displs[from] * size;
+        char *into =
+            gather ? recv + (size_t)f->displs[from] * size : recv + (size_t)f->recv_displs[from] * size;
         if (scatter) {
             in = mine;
             into = f->mpi->tmp + (size_t)from * mine;
@@ -264,7 +281,8 @@ static void post_blocks(WfComm *c, WfFlying *f)
         if (gather)
             post(c, f, true, send, mine, to, PHASE_DATA, 0);
         else
-            post(c, f, true, send + (size_t)f->displs[to] * size, (size_t)(f->displs[to + 1] - f->displs[to]) * size, to, PHASE_DATA, 0);
+            post(c, f, true, send + (size_t)f->displs[to] * size,
+                 (size_t)(f->displs[to + 1] - f->displs[to]) * size, to, PHASE_DATA, 0);
     }
     char *own = gather ? recv + (size_t)f->displs[me] * size : recv + (size_t)f->recv_displs[me] * size;
     const char *from_own = gather ? send : send + (size_t)f->displs[me] * size;
@@ -324,7 +342,8 @@ static void mpi_start(WfComm *c, WfFlying *f)
         o->piece = PIECE / (int64_t)f->size;
     o->pieces = (int)((longest + o->piece - 1) / o->piece);
     if (f->op.kind == WF_ALL_REDUCE && o->piece * (int64_t)f->size > MESSAGE)
-        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "an all_reduce of %zu GB at once; split it", f->send_bytes >> 30);
+        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "an all_reduce of %zu GB at once; split it",
+                f->send_bytes >> 30);
     if (f->op.kind == WF_ALL_REDUCE)
         want = (size_t)n * (o->one_round ? f->send_bytes : mine);
     if (f->op.kind == WF_REDUCE_SCATTER)
@@ -335,7 +354,8 @@ static void mpi_start(WfComm *c, WfFlying *f)
     o->tmp_bytes = 0;
     o->tmp = wf_sys_map(want, true);
     if (!o->tmp)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory: %zu MB for the messages of %s", want >> 20, wf_collective_name(f->op.kind));
+        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory: %zu MB for the messages of %s", want >> 20,
+                wf_collective_name(f->op.kind));
     o->tmp_bytes = want;
 }
 
@@ -361,7 +381,8 @@ static bool all_complete(WfComm *c, WfFlying *f)
         sum(f, f->op.send, o->tmp, f->send_bytes, f->op.recv, f->op.count);
     if (f->op.kind == WF_REDUCE_SCATTER) {
         size_t mine = (size_t)(f->displs[me + 1] - f->displs[me]) * size;
-        sum(f, (const char *)f->op.send + (size_t)f->displs[me] * size, o->tmp, mine, f->op.recv, f->displs[me + 1] - f->displs[me]);
+        sum(f, (const char *)f->op.send + (size_t)f->displs[me] * size, o->tmp, mine, f->op.recv,
+            f->displs[me + 1] - f->displs[me]);
     }
     if (f->op.kind == WF_BARRIER && 1 << (o->round + 1) < n) {
         o->round++;
@@ -394,8 +415,8 @@ static WfProgress mpi_progress(WfComm *c, WfFlying *f)
             at->done = true;
             if (!at->send && o->got[i] != at->bytes) {
                 char text[200];
-                snprintf(text, sizeof text, "rank %d sent %zu bytes where this rank expected %zu", f->group->ranks[at->peer], o->got[i],
-                         at->bytes);
+                snprintf(text, sizeof text, "rank %d sent %zu bytes where this rank expected %zu",
+                         f->group->ranks[at->peer], o->got[i], at->bytes);
                 mpi_failed(c, f, text);
                 return WF_BLOCKED;
             }
@@ -426,12 +447,16 @@ static void *mpi_arena(WfComm *c, size_t bytes)
 {
     void *p = c->n_segments < (int)WF_LEN(c->segment) ? wf_sys_map(bytes ? bytes : 1, true) : NULL;
     if (!p)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory for buffers between ranks cannot be had", bytes >> 20);
+        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory for buffers between ranks cannot be had",
+                bytes >> 20);
     c->segment[c->n_segments++] = (WfSegment){p, 0, bytes ? bytes : 1};
     return p;
 }
 
-static void mpi_group(WfComm *c, WfGroup *g) { (void)c, (void)g; /* tags are all it needs */ }
+static void mpi_group(WfComm *c, WfGroup *g)
+{
+    (void)c, (void)g; /* tags are all it needs */
+}
 
 static void free_op(MpiOp *o)
 {
@@ -455,10 +480,12 @@ static void mpi_leave(WfComm *c, bool failed)
     if (failed && c->size > 1 && c->shared.head->failure.reporter == c->rank)
         send_notices(c);
     else if (failed)
-        usleep(300000); /* the launcher ends everybody when the first leaves: let the one who speaks do so before */
+        usleep(300000); /* the launcher ends everybody when the first leaves: let the one who speaks do so
+                           before */
     if (orderly && c->size > 1)
         m->p->cancel(m->world, m->notice_request);
-    /* After a failure messages may be on their way still: what they point into is left to the end of the process. */
+    /* After a failure messages may be on their way still: what they point into is left to the end of the
+     * process. */
     for (int i = 0; orderly && c->flying && i < WF_COMM_INFLIGHT; i++)
         free_op(c->flying[i].mpi);
     m->p->close(m->world, orderly);
@@ -473,76 +500,23 @@ static void mpi_leave(WfComm *c, bool failed)
 static const WfTransport mpi = {"mpi",        mpi_arena,   mpi_group, mpi_start, mpi_post,
                                 mpi_progress, mpi_missing, mpi_leave, 30e-6};
 
-/* ---- the plugin ---- */
-
-/* The MPI that the host program runs: both answer this call, with their names. */
-static bool loaded_is_openmpi(void)
-{
-    char text[9000] = "";
-    int n = 0;
-    int (*version)(char *, int *) = NULL;
-    *(void **)&version = dlsym(RTLD_DEFAULT, "MPI_Get_library_version");
-    if (version)
-        version(text, &n);
-    return strstr(text, "Open MPI") != NULL;
-}
-
-/* Looks in WEFT_PLUGIN_DIR, beside the library or program that holds this code, beside the program, and where an
- * installation puts plugins. Raises with what the loader said. */
-static void *find_plugin(WfComm *c, const char *which)
-{
-    static const char *const below[] = {"", "/weft", "/../lib/weft", "/../lib/x86_64-linux-gnu/weft", "/.."};
-    char name[64], folders[3][4096] = {{0}};
-    Dl_info here;
-    snprintf(name, sizeof name, "libweft-mpi-%s.so", which);
-    if (wf_env("WEFT_PLUGIN_DIR"))
-        snprintf(folders[0], sizeof folders[0], "%s", wf_env("WEFT_PLUGIN_DIR"));
-    if (dladdr((void *)(uintptr_t)wf_mpi_open, &here) && here.dli_fname)
-        snprintf(folders[1], sizeof folders[1], "%s", here.dli_fname);
-    ssize_t n = readlink("/proc/self/exe", folders[2], sizeof folders[2] - 1);
-    folders[2][n > 0 ? n : 0] = 0;
-    for (int i = 0; i < 3; i++) {
-        char *slash = strrchr(folders[i], '/');
-        if (i && slash)
-            *slash = 0;
-        for (size_t k = 0; folders[i][0] && k < (i ? WF_LEN(below) : 1); k++) {
-            char *path = wf_arena_printf(c->arena, "%s%s/%s", folders[i], below[k], name);
-            if (access(path, R_OK) != 0)
-                continue;
-            /* Global: components of Open MPI that are loaded later look for its symbols. */
-            void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-            if (library)
-                return library;
-            wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be loaded: %s", path, dlerror());
-        }
-    }
-    wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
-               "Build Weft where that MPI's headers are installed, or name the folder of the plugin by WEFT_PLUGIN_DIR.",
-               "%s, which drives this MPI, is not found", name);
-}
-
-static const char *plugin_name(const WfLaunchInfo *info, void *host_comm)
-{
-    bool openmpi = info->by == WF_BY_OPENMPI || info->by == WF_BY_PMIX || (info->by == WF_BY_SLURM && wf_env("PMIX_RANK"));
-    if (host_comm)
-        openmpi = loaded_is_openmpi();
-    else if (info->by == WF_BY_NOBODY)
-        openmpi = true;
-    return openmpi ? "openmpi" : "mpich";
-}
+/* ---- opening ---- */
 
 static void check_world(WfComm *c, const WfLaunchInfo *info, const Mpi *m)
 {
-    if (info->by != WF_BY_PMIX && info->by != WF_BY_NOBODY && (info->size != m->info.size || info->rank != m->info.rank))
+    if (info->by != WF_BY_PMIX && info->by != WF_BY_NOBODY &&
+        (info->size != m->info.size || info->rank != m->info.rank))
         wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
-                   "Start the ranks with the mpirun of that MPI; under srun, with the --mpi type that it was built for.",
-                   "%s started rank %d of %d (%s), but %s says rank %d of %d", info->name, info->rank, info->size, info->variable,
-                   m->p->name, m->info.rank, m->info.size);
+                   "Start the ranks with the mpirun of that MPI; under srun, with the --mpi type that it was "
+                   "built for.",
+                   "%s started rank %d of %d (%s), but %s says rank %d of %d", info->name, info->rank,
+                   info->size, info->variable, m->p->name, m->info.rank, m->info.size);
     if (m->info.size > WF_COMM_MAX_RANKS)
-        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%d ranks; up to %d are possible", m->info.size, WF_COMM_MAX_RANKS);
+        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%d ranks; up to %d are possible", m->info.size,
+                WF_COMM_MAX_RANKS);
     if (m->info.largest_tag < (WF_COMM_MAX_GROUPS + 1) << TAG_BITS)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s allows tags up to %d only; %d are needed", m->p->name, m->info.largest_tag,
-                (WF_COMM_MAX_GROUPS + 1) << TAG_BITS);
+        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s allows tags up to %d only; %d are needed", m->p->name,
+                m->info.largest_tag, (WF_COMM_MAX_GROUPS + 1) << TAG_BITS);
 }
 
 void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
@@ -552,12 +526,7 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
         wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory");
     c->state = m;
     c->transport = &mpi;
-    m->library = find_plugin(c, plugin_name(info, host_comm));
-    WfMpiPluginFn get = NULL;
-    *(void **)&get = dlsym(m->library, "wf_mpi_plugin");
-    m->p = get ? get() : NULL;
-    if (!m->p || m->p->abi != WF_MPI_ABI)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "the MPI plugin belongs to another version of Weft");
+    m->p = wf_find_plugin(c, info, host_comm);
     const char *err = m->p->open(host_comm, &m->world, &m->info);
     if (err)
         wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be used: %s", m->p->name, err);
@@ -570,11 +539,14 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
     /* Another thread may use MPI beside the host's own calls only at the highest level. */
     c->threaded = m->info.level == WF_MPI_MULTIPLE || (m->info.ours && m->info.level == WF_MPI_SERIALIZED);
     if (!c->threaded && c->size > 1)
-        wf_log(c->ctx, WF_LOG_WARN, "%s was initialised below MPI_THREAD_MULTIPLE: messages move only inside Weft's own calls", m->p->name);
+        wf_log(c->ctx, WF_LOG_WARN,
+               "%s was initialised below MPI_THREAD_MULTIPLE: messages move only inside Weft's own calls",
+               m->p->name);
     wf_shared_create(c->ctx, 1, &c->shared);
     c->shared.head->first = c->rank;
     c->shared.head->world = c->size;
-    /* The first to lose patience tells the others; so that one speaks and not all, they do not lose it at once. */
+    /* The first to lose patience tells the others; so that one speaks and not all, they do not lose it at
+     * once. */
     c->options.timeout += 0.05 * (c->rank < 20 ? c->rank : 20);
     if (c->size == 1)
         return;

@@ -1,7 +1,7 @@
-/* What a plugin for one MPI offers to the MPI transport. Plugins are compiled apart (src/comm/mpi/plugin.c, once per MPI,
- * with that MPI's compiler settings) and opened at run time, so the library itself knows no mpi.h. All functions return
- * NULL, or a text that says what went wrong and stays valid until the next call. No function blocks except open and close.
- * Calls of one world never overlap. */
+/* What a plugin for one MPI offers to the MPI transport. Plugins are compiled apart (src/comm/mpi/plugin.c, once per
+ * MPI, with that MPI's compiler settings) and opened at run time, so the library itself knows no mpi.h. All
+ * functions return NULL, or a text that says what went wrong and stays valid until the next call. No function blocks
+ * except open and close. Calls of one world never overlap. */
 #ifndef WF_COMM_PLUGIN_H
 #define WF_COMM_PLUGIN_H
 
@@ -18,7 +18,7 @@ typedef struct {
     bool ours;                        /* MPI was initialised here, so close finalises it */
 } WfMpiInfo;
 
-typedef struct {
+typedef struct WfMpiPlugin {
     int abi;
     const char *name;                 /* "Open MPI 4.1.4" */
     size_t request_size;              /* of an MPI_Request; arrays of requests are `request_size * n` bytes */
@@ -29,7 +29,7 @@ typedef struct {
     /* Tests n requests: `which` gets the indices of those that have completed now, `got` the bytes received. */
     const char *(*test)(WfMpiWorld *w, int n, void *requests, int *completed, int *which, size_t *got);
     void (*cancel)(WfMpiWorld *w, void *request);
-    void (*close)(WfMpiWorld *w, bool orderly); /* not orderly: frees nothing that another rank would have to help with */
+    void (*close)(WfMpiWorld *w, bool orderly); /* not orderly: nothing that needs another rank's help */
 } WfMpiPlugin;
 
 typedef const WfMpiPlugin *(*WfMpiPluginFn)(void); /* the symbol "wf_mpi_plugin" */

@@ -18,7 +18,7 @@ enum {
 
 #define WF_WORLD_MAGIC UINT64_C(0x31646c726f776677) /* "wfworld1" */
 
-/* ---- shared memory of the ranks of one host ---------------------------------------------------------------------- */
+/* ---- shared memory of the ranks of one host ------------------------------------------------------------------------- */
 
 /* Where a rank is: written by its own main thread only. `seq` is odd while it writes. */
 typedef struct {
@@ -75,7 +75,7 @@ typedef struct {
 typedef struct {
     uint64_t magic, bytes;
     int32_t size, launcher;                /* ranks in this memory; pid of the launcher or 0 */
-    int32_t first, world;                  /* over MPI the memory is this rank's own: its number, and how many there are */
+    int32_t first, world;                  /* over MPI the memory is one rank's: which, of how many */
     uint64_t ranks, groups, members, displs, inlines, stages; /* offsets of the tables */
     char what[64];                         /* for the hang report: "weft train" */
     _Alignas(LINE) WfFailure failure;
@@ -95,7 +95,8 @@ static inline WfRankCell *wf_rank_cell(const WfShared *s, int rank)
 
 static inline WfRankCell *wf_own_cell(const WfShared *s, int rank) { return wf_rank_cell(s, rank - s->head->first); }
 
-/* The file of a world (an anonymous one: it vanishes with the last process that holds it), and a mapping of it. Raise. */
+/* The file of a world (an anonymous one: it vanishes with the last process that holds it), and a mapping of it.
+ * Raise. */
 void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out);
 void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out);
 void wf_shared_close(WfShared *s);
@@ -118,9 +119,15 @@ void wf_flight_text(const WfFlightView *v, char *out, size_t size);
 void wf_rank_text(const WfShared *s, int rank, char *out, size_t size);
 /* Names this process in the run's folder, for `weft hang DIR`. */
 void wf_write_trace(WfCtx *ctx, const char *dir);
-void wf_error_file(const char *message, const char *place, const char *hint);
+void wf_error_file(const char *message, const char *place, const char *hint, bool root);
 
-/* ---- groups, collectives in flight --------------------------------------------------------------------------------- */
+/* Silence of a rank as a watcher may count it: time in which the watcher did not run itself (a paused container, a stopped
+ * job) says nothing about others. `tick` before each round of looking. */
+typedef struct { uint64_t looked, since; } WfWatch;
+void wf_watch_tick(WfWatch *w);
+double wf_watch_silence(const WfWatch *w, const WfRankCell *cell); /* seconds; 0 without a first heartbeat */
+
+/* ---- groups, collectives in flight ------------------------------------------------------------------------------- */
 
 typedef struct WfFlying WfFlying;
 
@@ -145,7 +152,7 @@ struct WfFlying {
     size_t size;                           /* of an element */
     size_t send_bytes, recv_bytes;
     double scale;
-    bool scaled, posted, wait_started;
+    bool scaled, posted;
     uint64_t seq;
     uint32_t generation;
     _Atomic uint32_t state;
@@ -174,7 +181,8 @@ typedef struct {
     double poll;                                         /* seconds between two looks; 0: peers ring the bell */
 } WfTransport;
 
-typedef struct { char *at; int64_t offset; size_t bytes; } WfSegment; /* mapped part of the world's file: all ranks' pieces of one arena */
+/* Mapped part of the world's file: all ranks' pieces of one arena. */
+typedef struct { char *at; int64_t offset; size_t bytes; } WfSegment;
 
 struct WfComm {
     WfCtx *ctx;
@@ -193,6 +201,7 @@ struct WfComm {
     struct WfBinding *binding;
     bool together;                         /* `shared` holds all ranks of the world */
     WfShared shared;                       /* of this host's ranks; mpi: this process's own, for the recorder */
+    WfWatch watch;
     int *peer_fd;                          /* pidfds of the world's ranks, without a launcher of ours */
     WfGroup *groups, *world, *control;
     int n_groups;
@@ -210,8 +219,8 @@ struct WfComm {
     _Atomic uint32_t park, parked;         /* futex of the communication thread without work */
     _Atomic uint32_t unlocks;              /* futex of a caller who waits for the driver */
     _Atomic int32_t pending;
+    bool crowded;                          /* more ranks than cores */
     int spins;
-    uint64_t next_check;
 };
 
 /* Which ranks of `rank` are to be found where; fills the communicator from the environment. */
@@ -230,6 +239,8 @@ WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfSh
 void wf_meet(WfComm *c, const WfLaunchInfo *info); /* the ranks of one host share one memory afterwards */
 void wf_local_open(WfComm *c, const WfLaunchInfo *info);
 void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm);
+struct WfMpiPlugin;
+const struct WfMpiPlugin *wf_find_plugin(WfComm *c, const WfLaunchInfo *info, void *host_comm); /* raises */
 void wf_engine_open(WfComm *c);
 void wf_engine_close(WfComm *c);
 WfGroup *wf_group_new(WfComm *c, const char *name, const int *ranks, int n);
@@ -242,7 +253,7 @@ void wf_bind_cores(WfComm *c);
 void wf_unbind_cores(WfComm *c);
 void wf_bind_text(const WfComm *c, WfStr *out);
 
-/* ---- reducing kernels ------------------------------------------------------------------------------------------------ */
+/* ---- reducing kernels -------------------------------------------------------------------------------------------- */
 
 /* Reduces count elements of n sources (rank order) and writes the result to each of the destinations, which may be the
  * sources themselves. `stream`: past the caches. Any alignment. */
@@ -252,7 +263,8 @@ typedef struct {
     double scale;
     bool scaled, stream;
 } WfReduceHow;
-typedef void (*WfReduceFn)(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst);
+typedef void (*WfReduceFn)(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst,
+                           int n_dst);
 void wf_sum_ranks(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst);
 void wf_sum_ranks_v3(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst);
 void wf_sum_ranks_v4(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst);

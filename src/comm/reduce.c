@@ -1,7 +1,8 @@
 /* Chooses the reducing kernel of this machine. The bits are the same for each. */
 #include "comm/private.h"
 
-void wf_sum_ranks(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst)
+void wf_sum_ranks(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst,
+                  int n_dst)
 {
     static _Atomic(WfReduceFn) chosen;
     WfReduceFn fn = atomic_load_explicit(&chosen, memory_order_relaxed);

@@ -1,7 +1,7 @@
 /* The reducing kernels, compiled once per instruction set (TARGET, NAME). One block of elements at a time is summed
  * into a buffer that stays in the first cache and then written to all destinations, so every source is read once from
- * memory and a destination may be a source. The tree over ranks is walked per block; trees of up to four leaves are one
- * loop. The room is compiled without contraction of multiply and add: the bits are those of plain C. */
+ * memory and a destination may be a source. The tree over ranks is walked per block; trees of up to four leaves are
+ * one loop. The room is compiled without contraction of multiply and add: the bits are those of plain C. */
 #include "comm/private.h"
 
 #include <immintrin.h>
@@ -140,8 +140,10 @@ TARGET static void least_narrow(bool bf16, float *restrict out, const uint16_t *
     }
 }
 
-/* One block into `out`, which has room for BLOCK doubles; `tmp` for LEVELS times that. Returns where the result lies. */
-TARGET static void *one_block(const WfReduceHow *how, const void *const *src, int n, size_t at, size_t m, void *out, void *tmp)
+/* One block into `out`, which has room for BLOCK doubles; `tmp` for LEVELS times that. Returns where the result
+ * lies. */
+TARGET static void *one_block(const WfReduceHow *how, const void *const *src, int n, size_t at, size_t m, void *out,
+                              void *tmp)
 {
     bool sum = how->op == WF_COMM_SUM || how->op == WF_COMM_MEAN, bf16 = how->dtype == WF_BF16;
     WfCommReduce op = sum ? WF_COMM_SUM : how->op;
@@ -189,7 +191,8 @@ TARGET static void stream_out(char *dst, const char *from, size_t bytes)
     memcpy(dst + i, from + i, bytes - i);
 }
 
-TARGET void NAME(wf_sum_ranks)(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst, int n_dst)
+TARGET void NAME(wf_sum_ranks)(const WfReduceHow *how, const void *const *src, int n, size_t count, void *const *dst,
+                               int n_dst)
 {
     _Alignas(64) double out[BLOCK], tmp[BLOCK * LEVELS];
     size_t size = wf_dtype_size(how->dtype);

@@ -1,7 +1,8 @@
-/* The memory that the ranks of one host share: an anonymous file (memfd), which leaves nothing behind whatever happens
- * to its processes. Its head holds the record of the first failure, a cell per rank (pid, heartbeat, bell, flight
- * recorder) and the cells of groups; the buffers of arenas follow behind. The file is sparse: what no collective touches
- * takes no memory. Words that several processes write are atomics; a process that dies holds no lock. */
+/* The memory that the ranks of one host share: an anonymous file (memfd), which leaves nothing behind
+ * whatever happens to its processes. Its head holds the record of the first failure, a cell per rank (pid,
+ * heartbeat, bell, flight recorder) and the cells of groups; the buffers of arenas follow behind. The file is
+ * sparse: what no collective touches takes no memory. Words that several processes write are atomics; a
+ * process that dies holds no lock. */
 #include "comm/private.h"
 
 #include <errno.h>
@@ -16,15 +17,22 @@
 
 static const uint64_t magic = WF_WORLD_MAGIC;
 
-uint64_t wf_ns(void) { return (uint64_t)(wf_now() * 1e9); }
+uint64_t wf_ns(void)
+{
+    return (uint64_t)(wf_now() * 1e9);
+}
 
 void wf_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds)
 {
-    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    struct timespec t = {.tv_sec = (time_t)seconds,
+                         .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
 }
 
-void wf_futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+void wf_futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
 
 static uint64_t place_table(uint64_t *end, uint64_t bytes)
 {
@@ -39,8 +47,9 @@ static void map_file(WfCtx *ctx, int fd, size_t bytes, WfShared *out)
     if (p == MAP_FAILED) {
         int err = errno;
         close(fd);
-        wf_fail(ctx, WEFT_ERR_MEMORY, "the memory shared between ranks (%zu MB of addresses) cannot be mapped: %s",
-                bytes >> 20, strerror(err));
+        wf_fail(ctx, WEFT_ERR_MEMORY,
+                "the memory shared between ranks (%zu MB of addresses) cannot be mapped: %s", bytes >> 20,
+                strerror(err));
     }
     *out = (WfShared){fd, bytes, p, false};
 }
@@ -65,7 +74,8 @@ void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
         int err = errno;
         if (fd >= 0)
             close(fd);
-        wf_fail(ctx, WEFT_ERR_IO, "the system gives no anonymous file for the ranks' shared memory: %s", strerror(err));
+        wf_fail(ctx, WEFT_ERR_IO, "the system gives no anonymous file for the ranks' shared memory: %s",
+                strerror(err));
     }
     map_file(ctx, fd, end, out);
     memcpy(out->head, &h, sizeof h);
@@ -75,10 +85,12 @@ void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out)
 {
     struct stat st;
     WfWorldHead h;
-    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h || pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h ||
-        h.magic != magic || (uint64_t)st.st_size < h.bytes || h.size != ranks)
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h ||
+        pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != magic ||
+        (uint64_t)st.st_size < h.bytes || h.size != ranks)
         wf_fail_at(ctx, WEFT_ERR_ENVIRONMENT, NULL, "Start all ranks with one program, through one launcher.",
-                   "descriptor %d does not hold the shared memory of a world of %d ranks of this version", fd, ranks);
+                   "descriptor %d does not hold the shared memory of a world of %d ranks of this version", fd,
+                   ranks);
     map_file(ctx, fd, h.bytes, out);
 }
 
@@ -106,15 +118,18 @@ void wf_ring(const WfShared *s, int rank)
 
 /* ---- failures ---- */
 
-static void set_text(char *out, size_t size, const char *text) { snprintf(out, size, "%s", text ? text : ""); }
+static void set_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text ? text : "");
+}
 
 bool wf_failed(const WfShared *s)
 {
     return s->head && atomic_load_explicit(&s->head->failure.state, memory_order_acquire) != 0;
 }
 
-bool wf_fail_world(const WfShared *s, int culprit, int reporter, bool own, const char *message, const char *place,
-                   const char *hint)
+bool wf_fail_world(const WfShared *s, int culprit, int reporter, bool own, const char *message,
+                   const char *place, const char *hint)
 {
     WfFailure *f = &s->head->failure;
     uint32_t free_state = 0;
@@ -181,12 +196,14 @@ void wf_flight_read(const WfFlightCell *cell, WfFlightView *out)
 
 void wf_flight_text(const WfFlightView *v, char *out, size_t size)
 {
-    static const char *const words[] = {"before its first step", "computing", "starting", "waiting at", "past"};
+    static const char *const words[] = {"before its first step", "computing", "starting", "waiting at",
+                                        "past"};
     const char *word = v->state < WF_LEN(words) ? words[v->state] : "at";
     if (v->state == WF_FLIGHT_NONE)
         snprintf(out, size, "%s", word);
     else
-        snprintf(out, size, "%s %s (step %lld)", word, v->node[0] ? v->node : "an unnamed node", (long long)v->step);
+        snprintf(out, size, "%s %s (step %lld)", word, v->node[0] ? v->node : "an unnamed node",
+                 (long long)v->step);
 }
 
 void wf_rank_text(const WfShared *s, int rank, char *out, size_t size)
@@ -201,7 +218,24 @@ void wf_rank_text(const WfShared *s, int rank, char *out, size_t size)
     if (!pid)
         snprintf(out, size, "rank %d has not started", rank);
     else if (beat && now > beat + 1000000000u)
-        snprintf(out, size, "rank %d (pid %d) has not moved for %.1f s, %s", rank, pid, (double)(now - beat) * 1e-9, where);
+        snprintf(out, size, "rank %d (pid %d) has not moved for %.1f s, %s", rank, pid,
+                 (double)(now - beat) * 1e-9, where);
     else
         snprintf(out, size, "rank %d (pid %d) is %s", rank, pid, where);
+}
+
+/* ---- silence ---- */
+
+void wf_watch_tick(WfWatch *w)
+{
+    uint64_t now = wf_ns();
+    if (now - w->looked > 1000000000u) /* watchers look at least five times a second */
+        w->since = now;
+    w->looked = now;
+}
+
+double wf_watch_silence(const WfWatch *w, const WfRankCell *cell)
+{
+    uint64_t beat = atomic_load(&((WfRankCell *)cell)->beat), from = beat > w->since ? beat : w->since;
+    return beat && w->looked > from ? (double)(w->looked - from) * 1e-9 : 0;
 }

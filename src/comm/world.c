@@ -59,7 +59,8 @@ static void report_lost(WfComm *c, int r, const char *what)
     WfFlightView v;
     wf_flight_read(&wf_rank_cell(&c->shared, r)->flight, &v);
     wf_flight_text(&v, where, sizeof where);
-    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, atomic_load(&wf_rank_cell(&c->shared, r)->pid), what, where);
+    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, atomic_load(&wf_rank_cell(&c->shared, r)->pid),
+             what, where);
     snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
     wf_fail_world(&c->shared, r, c->rank, false, text, v.node[0] ? place : NULL, NULL);
 }
@@ -68,20 +69,19 @@ void wf_check_peers(WfComm *c)
 {
     if (!c->together || wf_failed(&c->shared))
         return;
-    uint64_t now = wf_ns();
+    wf_watch_tick(&c->watch);
     for (int r = 0; r < c->size; r++) {
         WfRankCell *cell = wf_rank_cell(&c->shared, r);
-        uint64_t seen = atomic_load(&cell->beat);
         struct pollfd p = {.fd = c->peer_fd ? c->peer_fd[r] : -1, .events = POLLIN};
+        double silent = wf_watch_silence(&c->watch, cell);
+        char what[96];
         if (r == c->rank || atomic_load(&cell->leaving))
             continue;
+        snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", silent);
         if (p.fd >= 0 && poll(&p, 1, 0) > 0)
             report_lost(c, r, "has ended");
-        else if (seen && now > seen && (double)(now - seen) * 1e-9 > c->options.stall) {
-            char what[96];
-            snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", (double)(now - seen) * 1e-9);
+        else if (silent > c->options.stall)
             report_lost(c, r, what);
-        }
     }
     if (c->launched && getppid() != c->launcher_pid)
         wf_fail_world(&c->shared, -1, c->rank, false, "the launcher of the ranks has ended", NULL, NULL);
@@ -92,9 +92,10 @@ void wf_raise_failure(WfComm *c)
     const WfFailure *f = &c->shared.head->failure;
     wf_wait_failure(&c->shared);
     if (f->own && f->culprit != c->rank)
-        wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL, "rank %d failed: %s",
-                   f->culprit, f->message);
-    wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL, "%s", f->message);
+        wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL,
+                   "rank %d failed: %s", f->culprit, f->message);
+    wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL, "%s",
+               f->message);
 }
 
 void wf_fail_missing(WfComm *c, const WfFlying *f, double seconds)
@@ -103,7 +104,9 @@ void wf_fail_missing(WfComm *c, const WfFlying *f, double seconds)
     char text[900], place[NODE_TEXT + 128];
     const char *node = f->op.node ? f->op.node : "an unnamed node";
     int culprit = -1;
-    size_t n = (size_t)snprintf(text, sizeof text, "%s at %s has waited %.1f s; missing: ", wf_collective_name(f->op.kind), node, seconds);
+    size_t n = (size_t)snprintf(text, sizeof text,
+                                "%s at %s has waited %.1f s; missing: ", wf_collective_name(f->op.kind), node,
+                                seconds);
     if (missing && f->posted)
         c->transport->missing(c, f, missing);
     for (int i = 0, shown = 0; missing && i < f->group->n; i++) {
@@ -120,7 +123,8 @@ void wf_fail_missing(WfComm *c, const WfFlying *f, double seconds)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", shown++ ? "; " : "", who);
     }
     if (culprit < 0)
-        snprintf(text + n, sizeof text - n, "collectives of group %s that were started before it", f->group->name);
+        snprintf(text + n, sizeof text - n, "collectives of group %s that were started before it",
+                 f->group->name);
     snprintf(place, sizeof place, "at %s (step %lld), group %s", node, (long long)f->op.step, f->group->name);
     wf_fail_world(&c->shared, culprit, c->rank, false, text, place,
                   "A longer wait is allowed by WEFT_COMM_TIMEOUT (seconds).");
@@ -142,11 +146,13 @@ WfGroup *wf_group_new(WfComm *c, const char *name, const int *ranks, int n)
         if (g->ranks[i] == c->rank)
             g->rank = i;
         if (g->ranks[i] < 0 || g->ranks[i] >= c->size || (i && g->ranks[i] <= g->ranks[i - 1]))
-            wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s: ranks must ascend and lie within the world of %d", name, c->size);
+            wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s: ranks must ascend and lie within the world of %d",
+                    name, c->size);
     }
     g->id = c->n_groups++;
     if (g->id >= WF_COMM_MAX_GROUPS)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", name, WF_COMM_MAX_GROUPS);
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", name,
+                WF_COMM_MAX_GROUPS);
     if (g->rank < 0)
         return NULL;
     if (c->size > 1)
@@ -170,22 +176,31 @@ WfGroup *wf_comm_group(WfComm *c, const char *name, const int *ranks, int n)
     return wf_group_new(c, name, ranks, n);
 }
 
-WfGroup *wf_comm_world(WfComm *c) { return c->world; }
-int wf_group_rank(const WfGroup *g) { return g->rank; }
-int wf_group_size(const WfGroup *g) { return g->n; }
+WfGroup *wf_comm_world(WfComm *c)
+{
+    return c->world;
+}
+int wf_group_rank(const WfGroup *g)
+{
+    return g->rank;
+}
+int wf_group_size(const WfGroup *g)
+{
+    return g->n;
+}
 
 /* ---- opening ---- */
 
-/* On the way out after an error. Without a launcher of ours the rank that found the failure speaks, once for all ranks
- * of its host. */
+/* On the way out after an error. Without a launcher of ours the rank that found the failure speaks, once for
+ * all ranks of its host. */
 static void abandon(WfComm *c, WfDiag *why)
 {
     bool mine = wf_fail_world(&c->shared, c->rank, c->rank, true, why->message, why->place, why->hint);
     wf_wait_failure(&c->shared);
     const WfFailure *f = &c->shared.head->failure;
     bool speaker = mine || (f->reporter == c->rank && !f->own);
-    if (speaker && !c->launched)
-        wf_error_file(f->message, f->place, f->hint);
+    if (!c->launched)
+        wf_error_file(f->message, f->place, f->hint, speaker);
     why->told = c->launched || !speaker;
 }
 
@@ -228,9 +243,10 @@ static void gather(WfComm *c)
             wf_raise_failure(c);
         if (wf_now() > until) {
             char text[256];
-            snprintf(text, sizeof text, "%.1f s after the start %d of %d ranks %s not come, first rank %d", c->options.start,
-                     count, c->size, count == 1 ? "has" : "have", missing);
-            wf_fail_world(&c->shared, missing, c->rank, false, text, NULL, "Look at the output of the ranks that are missing.");
+            snprintf(text, sizeof text, "%.1f s after the start %d of %d ranks %s not come, first rank %d",
+                     c->options.start, count, c->size, count == 1 ? "has" : "have", missing);
+            wf_fail_world(&c->shared, missing, c->rank, false, text, NULL,
+                          "Look at the output of the ranks that are missing.");
             wf_raise_failure(c);
         }
         usleep(i < 50 ? 200 : 2000);
@@ -244,7 +260,8 @@ static void describe(WfComm *c)
     if (!c->launcher)
         wf_str_puts(&s, "started alone, ");
     else
-        wf_str_printf(&s, "launched by %s (%s), transport %s, ", c->launcher, c->launcher_var, c->transport->name);
+        wf_str_printf(&s, "launched by %s (%s), transport %s, ", c->launcher, c->launcher_var,
+                      c->transport->name);
     wf_bind_text(c, &s);
     wf_str_printf(&s, ", %d thread%s", c->threads, c->threads == 1 ? "" : "s");
     c->describe = s.at;
@@ -285,15 +302,18 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
                    "the transport mpi needs an MPI launcher, but %s launched this rank", info->name);
     if (several_hosts && (info->by == WF_BY_TORCHRUN || c->options.kind == WF_COMM_LOCAL)) {
         char hint[160];
-        snprintf(hint, sizeof hint, "Start it as: mpirun -n %d --host HOST1:%d,HOST2:%d weft ...", c->size, c->local_size, c->local_size);
+        snprintf(hint, sizeof hint, "Start it as: mpirun -n %d --host HOST1:%d,HOST2:%d weft ...", c->size,
+                 c->local_size, c->local_size);
         wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, hint,
-                   "%d ranks, of which %d on this host: several hosts need MPI, and %s launched this one%s", c->size, c->local_size,
-                   info->name, c->options.kind == WF_COMM_LOCAL ? " with the transport local" : "");
+                   "%d ranks, of which %d on this host: several hosts need MPI, and %s launched this one%s",
+                   c->size, c->local_size, info->name,
+                   c->options.kind == WF_COMM_LOCAL ? " with the transport local" : "");
     }
     if (c->options.kind == WF_COMM_MPI || (c->options.kind == WF_COMM_AUTO && mpi_launcher))
         wf_mpi_open(c, info, NULL);
     else if (info->by == WF_BY_PMIX)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "a PMIx launcher does not say how many ranks there are; use the transport mpi");
+        wf_fail(c->ctx, WEFT_ERR_USAGE,
+                "a PMIx launcher does not say how many ranks there are; use the transport mpi");
     else
         wf_local_open(c, info);
 }
@@ -308,9 +328,10 @@ static void set_up(WfComm *c, const WfLaunchInfo *info)
         gather(c);
     watch_peers(c);
     wf_bind_cores(c);
-    /* Spinning helps when the peer runs at this moment; with more ranks than cores it keeps the peer from running. */
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    c->spins = c->local_size <= cores ? 2000 : 1;
+    /* Spinning helps when the peer runs at this moment; with more ranks than cores it keeps the peer from
+     * running. */
+    c->crowded = c->local_size > sysconf(_SC_NPROCESSORS_ONLN); /* of the host: the same on all its ranks */
+    c->spins = c->crowded ? 1 : 2000;
     wf_engine_open(c);
     c->control = wf_group_new(c, "(control)", NULL, c->size);
     c->world = wf_group_new(c, "world", NULL, c->size);
@@ -337,8 +358,10 @@ WfComm *wf_comm_open(WfCtx *ctx, const WfCommOptions *options)
             wf_fail(ctx, WEFT_ERR_RANK, "the launcher of this rank (pid %d) has ended", info.launcher_pid);
     }
     if (want > 0 && info.by != WF_BY_PMIX && want != info.size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, c->launcher ? "Leave --nproc away: the launcher says how many ranks there are." : NULL,
-                   "%d ranks were asked for, but %s started %d", want, c->launcher ? c->launcher : "nobody", info.size);
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                   c->launcher ? "Leave --nproc away: the launcher says how many ranks there are." : NULL,
+                   "%d ranks were asked for, but %s started %d", want, c->launcher ? c->launcher : "nobody",
+                   info.size);
     if (info.size == 1 && c->options.kind != WF_COMM_MPI && info.by != WF_BY_WEFT)
         open_one(c);
     else
@@ -360,7 +383,8 @@ WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm)
     return c;
 }
 
-WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank, int size)
+WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank,
+                            int size)
 {
     WfLaunchInfo info = {.rank = rank, .size = size, .fd = -1};
     WfComm *c = new_comm(ctx, options);
@@ -397,13 +421,34 @@ void wf_comm_close(WfComm *c)
     wf_defer_run(c->defer);
 }
 
-int wf_comm_rank(const WfComm *c) { return c->rank; }
-int wf_comm_size(const WfComm *c) { return c->size; }
-int wf_comm_local_rank(const WfComm *c) { return c->local_rank; }
-int wf_comm_local_size(const WfComm *c) { return c->local_size; }
-int wf_comm_threads(const WfComm *c) { return c->threads; }
-bool wf_comm_launched(const WfComm *c) { return c->launched; }
-const char *wf_comm_describe(const WfComm *c) { return c->describe; }
+int wf_comm_rank(const WfComm *c)
+{
+    return c->rank;
+}
+int wf_comm_size(const WfComm *c)
+{
+    return c->size;
+}
+int wf_comm_local_rank(const WfComm *c)
+{
+    return c->local_rank;
+}
+int wf_comm_local_size(const WfComm *c)
+{
+    return c->local_size;
+}
+int wf_comm_threads(const WfComm *c)
+{
+    return c->threads;
+}
+bool wf_comm_launched(const WfComm *c)
+{
+    return c->launched;
+}
+const char *wf_comm_describe(const WfComm *c)
+{
+    return c->describe;
+}
 
 void *wf_comm_arena(WfComm *c, size_t bytes)
 {

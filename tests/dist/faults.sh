@@ -48,6 +48,18 @@ kill -CONT "$first"
 wait $launcher
 check "half a second of stop passes (state $state)" test $? -eq 0 -a "$state" = T
 
+# Nor is a pause of everything, longer than the limit: nobody watched meanwhile.
+WEFT_COMM_STALL=0.8 "$rank" launch 3 steps forever 0 150 >"$work/out" 2>"$work/err" &
+launcher=$!
+sleep 0.5
+pids="$launcher $(pgrep -P $launcher | tr '\n' ' ')"
+kill -STOP $pids
+sleep 1.6
+state=$(awk '{ print $3 }' "/proc/$launcher/stat")
+kill -CONT $pids
+wait $launcher
+check "a pause of all passes (state $state)" test $? -eq 0 -a "$state" = T
+
 # The flight recorder, read by another process: while a rank is behind, and after it was killed (the launcher holds the
 # memory; here it is kept from ending by being stopped itself).
 TEST_OUT=$work WEFT_COMM_TIMEOUT=60 "$rank" launch 3 steps hang 1 2>/dev/null &
@@ -86,7 +98,8 @@ TORCHELASTIC_ERROR_FILE=$work/error.json run "$rank" launch 2 steps kill
 check "error.json" python3 -c "
 import json, sys
 m = json.load(open('$work/error.json'))['message']
-sys.exit(not ('rank 1' in m['message'] and '%mm' in m['message'] and int(m['extraInfo']['timestamp']) > 0))"
+sys.exit(not ('rank 1' in m['message'] and '%mm' in m['message'] and
+         m['extraInfo']['py_callstack'] == m['message'] and int(m['extraInfo']['timestamp']) > 0))"
 
 # Under torchrun's environment the survivors notice by themselves; the one that was first speaks.
 port=$((21000 + $$ % 10000))

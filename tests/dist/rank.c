@@ -3,9 +3,10 @@
  *   rank launch N [GRACE] MODE...   starts N ranks with Weft's launcher
  *   rank MODE...                    a rank, whatever launched it; see `modes` at the end
  *
- * Inputs are a function of (seed, rank, index), so that every rank can compute what any other contributes: expected
- * results are computed here in plain C (no vector code, no fused multiply-add), in the order that comm.h defines, and
- * compared bit by bit. Rank 0 prints "hash HEX" of all its results: equal hashes of two transports are equal bits. */
+ * Inputs are a function of (seed, rank, index), so that every rank can compute what any other contributes:
+ * expected results are computed here in plain C (no vector code, no fused multiply-add), in the order that
+ * comm.h defines, and compared bit by bit. Rank 0 prints "hash HEX" of all its results: equal hashes of two
+ * transports are equal bits. */
 #include "comm/comm.h"
 
 #include <signal.h>
@@ -33,7 +34,8 @@ static uint64_t mix(uint64_t x)
 /* Floats of very different sizes, so that another order of sums gives other bits. */
 static void element(WfDtype t, void *p, int r, int64_t i, int salt)
 {
-    uint64_t h = mix(seed * 1000003 + (uint64_t)salt * 7919 + (uint64_t)r * UINT64_C(0x100000001) + (uint64_t)i * 31);
+    uint64_t h =
+        mix(seed * 1000003 + (uint64_t)salt * 7919 + (uint64_t)r * UINT64_C(0x100000001) + (uint64_t)i * 31);
     if (t == WF_BOOL)
         *(uint8_t *)p = h & 1;
     else if (wf_dtype_is_float(t)) {
@@ -62,11 +64,13 @@ static double tree(WfDtype t, int first, int n, const int *ranks, int64_t i, int
         return scale != 0 ? (double)((float)v * (float)scale) : v;
     }
     int left = (n + 1) / 2;
-    double a = tree(t, first, left, ranks, i, salt, scale), b = tree(t, first + left, n - left, ranks, i, salt, scale);
+    double a = tree(t, first, left, ranks, i, salt, scale),
+           b = tree(t, first + left, n - left, ranks, i, salt, scale);
     return t == WF_F64 ? a + b : (double)((float)a + (float)b);
 }
 
-static void expected(WfDtype t, WfCommReduce op, double scale, const int *ranks, int n, int64_t i, int salt, void *out)
+static void expected(WfDtype t, WfCommReduce op, double scale, const int *ranks, int n, int64_t i, int salt,
+                     void *out)
 {
     if (op == WF_COMM_MEAN && scale == 0)
         scale = 1.0 / n;
@@ -96,8 +100,8 @@ static void expected(WfDtype t, WfCommReduce op, double scale, const int *ranks,
 
 static void WF_NORETURN wrong(const char *what, WfDtype t, int64_t n, int64_t i)
 {
-    wf_fail(ctx, WEFT_ERR_MISMATCH, "%s of %lld %s: element %lld is wrong on rank %d (seed %llu)", what, (long long)n,
-            wf_dtype_name(t), (long long)i, rank, (unsigned long long)seed);
+    wf_fail(ctx, WEFT_ERR_MISMATCH, "%s of %lld %s: element %lld is wrong on rank %d (seed %llu)", what,
+            (long long)n, wf_dtype_name(t), (long long)i, rank, (unsigned long long)seed);
 }
 
 static void keep(const void *p, size_t n)
@@ -128,16 +132,24 @@ static void memory_for(size_t bytes)
 
 /* ---- collectives against the reference ---- */
 
-static void all_reduce(WfGroup *g, const int *ranks, WfDtype t, WfCommReduce op, double scale, int64_t n, int memory, bool in_place,
-                       int salt)
+static void all_reduce(WfGroup *g, const int *ranks, WfDtype t, WfCommReduce op, double scale, int64_t n,
+                       int memory, bool in_place, int salt)
 {
     size_t e = wf_dtype_size(t);
     char *send = buffer(memory, 0), *recv = in_place ? send : buffer(memory, 1);
     memset(recv, 0x5a, (size_t)n * e);
     fill(t, send, n, rank, 0, salt);
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_ALL_REDUCE, .op = op, .dtype = t, .send = send, .recv = recv, .count = n, .scale = scale,
-                                  .node = "%all_reduce", .step = salt});
-    for (int64_t i = 0; i < n; i = n > 5000 ? i + 1 + (int64_t)(mix((uint64_t)i) % 97) : i + 1) {
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_ALL_REDUCE,
+                            .op = op,
+                            .dtype = t,
+                            .send = send,
+                            .recv = recv,
+                            .count = n,
+                            .scale = scale,
+                            .node = "%all_reduce",
+                            .step = salt});
+    for (int64_t i = 0; i<n; i = n> 5000 ? i + 1 + (int64_t)(mix((uint64_t)i) % 97) : i + 1) {
         uint64_t want = 0;
         expected(t, op, scale, ranks, wf_group_size(g), i, salt, &want);
         if (memcmp(&want, recv + i * (int64_t)e, e))
@@ -146,7 +158,8 @@ static void all_reduce(WfGroup *g, const int *ranks, WfDtype t, WfCommReduce op,
     keep(recv, (size_t)n * e);
 }
 
-static void all_gather(WfGroup *g, const int *ranks, WfDtype t, const int64_t *counts, int memory, bool in_place, int salt)
+static void all_gather(WfGroup *g, const int *ranks, WfDtype t, const int64_t *counts, int memory,
+                       bool in_place, int salt)
 {
     int n = wf_group_size(g), me = wf_group_rank(g);
     int64_t e = (int64_t)wf_dtype_size(t), before = 0, total = 0;
@@ -160,8 +173,15 @@ static void all_gather(WfGroup *g, const int *ranks, WfDtype t, const int64_t *c
     bool equal = true;
     for (int r = 0; r < n; r++)
         equal = equal && counts[r] == counts[0];
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_ALL_GATHER, .dtype = t, .send = send, .recv = recv, .count = counts[0],
-                                  .counts = equal ? NULL : counts, .node = "%all_gather", .step = salt});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_ALL_GATHER,
+                            .dtype = t,
+                            .send = send,
+                            .recv = recv,
+                            .count = counts[0],
+                            .counts = equal ? NULL : counts,
+                            .node = "%all_gather",
+                            .step = salt});
     int64_t at = 0;
     for (int r = 0; r < n; r++)
         for (int64_t i = 0; i < counts[r]; i++, at++) {
@@ -173,7 +193,8 @@ static void all_gather(WfGroup *g, const int *ranks, WfDtype t, const int64_t *c
     keep(recv, (size_t)(total * e));
 }
 
-static void reduce_scatter(WfGroup *g, const int *ranks, WfDtype t, const int64_t *counts, int memory, bool in_place, int salt)
+static void reduce_scatter(WfGroup *g, const int *ranks, WfDtype t, const int64_t *counts, int memory,
+                           bool in_place, int salt)
 {
     int n = wf_group_size(g), me = wf_group_rank(g);
     int64_t e = (int64_t)wf_dtype_size(t), before = 0, total = 0;
@@ -183,8 +204,16 @@ static void reduce_scatter(WfGroup *g, const int *ranks, WfDtype t, const int64_
     }
     char *send = buffer(memory, 0), *recv = in_place ? send + before * e : buffer(memory, 1);
     fill(t, send, total, rank, 0, salt);
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_REDUCE_SCATTER, .op = WF_COMM_SUM, .dtype = t, .send = send, .recv = recv,
-                                  .count = counts[0], .counts = counts, .node = "%reduce_scatter", .step = salt});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_REDUCE_SCATTER,
+                            .op = WF_COMM_SUM,
+                            .dtype = t,
+                            .send = send,
+                            .recv = recv,
+                            .count = counts[0],
+                            .counts = counts,
+                            .node = "%reduce_scatter",
+                            .step = salt});
     for (int64_t i = 0; i < counts[me]; i++) {
         uint64_t want = 0;
         expected(t, WF_COMM_SUM, 0, ranks, n, before + i, salt, &want);
@@ -195,7 +224,10 @@ static void reduce_scatter(WfGroup *g, const int *ranks, WfDtype t, const int64_
 }
 
 /* Rank a sends (base + a + 2 b) % 5 * unit elements to rank b. */
-static int64_t pair_count(int a, int b, int salt, int64_t unit) { return (salt + a + 2 * b) % 5 * unit; }
+static int64_t pair_count(int a, int b, int salt, int64_t unit)
+{
+    return (salt + a + 2 * b) % 5 * unit;
+}
 
 static void all_to_all(WfGroup *g, const int *ranks, WfDtype t, int64_t unit, int memory, int salt)
 {
@@ -209,8 +241,15 @@ static void all_to_all(WfGroup *g, const int *ranks, WfDtype t, int64_t unit, in
         fill(t, send + at * e, sends[r], rank, r * 100000, salt);
         at += sends[r];
     }
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_ALL_TO_ALL, .dtype = t, .send = send, .recv = recv, .counts = sends,
-                                  .recv_counts = recvs, .node = "%all_to_all", .step = salt});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_ALL_TO_ALL,
+                            .dtype = t,
+                            .send = send,
+                            .recv = recv,
+                            .counts = sends,
+                            .recv_counts = recvs,
+                            .node = "%all_to_all",
+                            .step = salt});
     at = 0;
     for (int r = 0; r < n; r++)
         for (int64_t i = 0; i < recvs[r]; i++, at++) {
@@ -229,8 +268,14 @@ static void broadcast(WfGroup *g, const int *ranks, WfDtype t, int64_t n, int ro
     memset(recv, 0x5a, (size_t)n * e);
     if (wf_group_rank(g) == root)
         fill(t, recv, n, rank, 0, salt);
-    wf_comm_run(c, g, &(WfCommOp){.kind = WF_BROADCAST, .dtype = t, .recv = recv, .count = n, .root = root, .node = "%broadcast",
-                                  .step = salt});
+    wf_comm_run(c, g,
+                &(WfCommOp){.kind = WF_BROADCAST,
+                            .dtype = t,
+                            .recv = recv,
+                            .count = n,
+                            .root = root,
+                            .node = "%broadcast",
+                            .step = salt});
     for (int64_t i = 0; i < n; i++) {
         uint64_t want = 0;
         element(t, &want, ranks[root], i, salt);
@@ -240,7 +285,8 @@ static void broadcast(WfGroup *g, const int *ranks, WfDtype t, int64_t n, int ro
     keep(recv, (size_t)n * e);
 }
 
-static const WfDtype all_dtypes[] = {WF_F32, WF_F64, WF_F16, WF_BF16, WF_I64, WF_I32, WF_I16, WF_I8, WF_U8, WF_BOOL};
+static const WfDtype all_dtypes[] = {WF_F32, WF_F64, WF_F16, WF_BF16, WF_I64,
+                                     WF_I32, WF_I16, WF_I8,  WF_U8,   WF_BOOL};
 
 static void every_collective(WfGroup *g, const int *ranks, int64_t largest)
 {
@@ -271,7 +317,8 @@ static void every_collective(WfGroup *g, const int *ranks, int64_t largest)
             bool sums = op == WF_COMM_SUM || op == WF_COMM_MEAN;
             if ((sums && t == WF_BOOL) || (op == WF_COMM_MEAN && !wf_dtype_is_float(t)))
                 continue;
-            all_reduce(g, ranks, t, (WfCommReduce)op, sums && wf_dtype_is_float(t) ? 0.3 : 0, 1013, PRIVATE, false, 900 + op);
+            all_reduce(g, ranks, t, (WfCommReduce)op, sums && wf_dtype_is_float(t) ? 0.3 : 0, 1013, PRIVATE,
+                       false, 900 + op);
             if (largest > 20000)
                 all_reduce(g, ranks, t, (WfCommReduce)op, 0, 20011, ARENA, true, 950 + op);
         }
@@ -292,8 +339,13 @@ static void in_flight(void)
     for (int k = 0; k < N; k++) {
         int i = rank % 2 ? k ^ 1 : k; /* neighbours swapped: one of them is of the other group */
         t[i] = wf_comm_start(c, i % 2 ? second : wf_comm_world(c),
-                             &(WfCommOp){.kind = WF_ALL_REDUCE, .op = WF_COMM_SUM, .dtype = WF_F32, .send = x + (size_t)i * COUNT,
-                                         .recv = (i % 3 ? x : y) + (size_t)i * COUNT, .count = COUNT, .node = "%flying"});
+                             &(WfCommOp){.kind = WF_ALL_REDUCE,
+                                         .op = WF_COMM_SUM,
+                                         .dtype = WF_F32,
+                                         .send = x + (size_t)i * COUNT,
+                                         .recv = (i % 3 ? x : y) + (size_t)i * COUNT,
+                                         .count = COUNT,
+                                         .node = "%flying"});
     }
     for (int k = 0; k < N; k++) {
         int i = (k * 7 + rank) % N;
@@ -309,6 +361,28 @@ static void in_flight(void)
     free(ranks);
 }
 
+/* What was started ends without anybody waiting: the communication thread does it while this one is busy
+ * elsewhere. */
+static void in_background(void)
+{
+    float *x = (float *)arena;
+    int64_t n = (int64_t)(half / sizeof(float));
+    memset(x, 0, half);
+    WfTicket t = wf_comm_start(
+        c, wf_comm_world(c),
+        &(WfCommOp){
+            .kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = x, .recv = x, .count = n, .node = "%background"});
+    double until = wf_now() + 20; /* the machine may be busy; a transport without a thread would never end */
+    while (!wf_comm_done(c, t))
+        if (wf_now() > until)
+            wf_fail(ctx, WEFT_ERR_MISMATCH,
+                    "an all_reduce that nobody waits for is not done after 20 s on rank %d", rank);
+        else
+            usleep(1000);
+    wf_comm_wait(c, t);
+    checks++;
+}
+
 static void values(int argc, char **argv)
 {
     int64_t largest = argc > 0 ? atoll(argv[0]) : 300007;
@@ -319,6 +393,7 @@ static void values(int argc, char **argv)
     every_collective(wf_comm_world(c), ranks, largest);
     if (half >= 24 * 3001 * sizeof(float))
         in_flight();
+    in_background();
     for (int which = 0; which < 3 && size > 2; which++) { /* even ranks; all but the first; the last alone */
         n = 0;
         for (int r = which == 1 ? 1 : which == 2 ? size - 1 : 0; r < size; r += which == 0 ? 2 : 1)
@@ -335,7 +410,8 @@ static void values(int argc, char **argv)
     size_t bytes = 700001;
     char *blob = malloc(bytes);
     fill(WF_U8, blob, (int64_t)bytes, 0, 0, 1);
-    const char *got = wf_comm_share(c, ctx->arena, 0, rank ? NULL : blob, rank ? &(size_t){0} : &bytes, "a blob");
+    const char *got =
+        wf_comm_share(c, ctx->arena, 0, rank ? NULL : blob, rank ? &(size_t){0} : &bytes, "a blob");
     if (memcmp(got, blob, bytes))
         wrong("share", WF_U8, (int64_t)bytes, 0);
     free(blob);
@@ -347,7 +423,10 @@ static void values(int argc, char **argv)
 
 /* ---- faults: steps of one all_reduce each; from step 5 on the victim does something else ---- */
 
-static void nap(double s) { usleep((useconds_t)(s * 1e6)); }
+static void nap(double s)
+{
+    usleep((useconds_t)(s * 1e6));
+}
 
 static void steps(int argc, char **argv)
 {
@@ -374,8 +453,15 @@ static void steps(int argc, char **argv)
                 nap(600);
         }
         bool odd = !strcmp(how, "differ") && step == 5 && rank == victim;
-        wf_comm_run(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .op = WF_COMM_SUM, .dtype = WF_F32, .send = x, .recv = x,
-                                                     .count = odd ? 999 : 1000, .node = odd ? "%other" : "%grad", .step = step});
+        wf_comm_run(c, wf_comm_world(c),
+                    &(WfCommOp){.kind = WF_ALL_REDUCE,
+                                .op = WF_COMM_SUM,
+                                .dtype = WF_F32,
+                                .send = x,
+                                .recv = x,
+                                .count = odd ? 999 : 1000,
+                                .node = odd ? "%other" : "%grad",
+                                .step = step});
         if (!strcmp(how, "forever"))
             nap(0.01);
     }
@@ -424,14 +510,24 @@ static void hello(int argc, char **argv)
     free(all);
 }
 
-typedef struct { const char *name; void (*run)(int argc, char **argv); } Mode;
+typedef struct {
+    const char *name;
+    void (*run)(int argc, char **argv);
+} Mode;
 static const Mode modes[] = {{"values", values}, {"steps", steps}, {"bench", bench}, {"hello", hello}};
 
 /* ---- main ---- */
 
-typedef struct { int argc; char **argv; int code; } Args;
+typedef struct {
+    int argc;
+    char **argv;
+    int code;
+} Args;
 static volatile int interrupted;
-static void on_signal(int s) { interrupted = s; }
+static void on_signal(int s)
+{
+    interrupted = s;
+}
 
 static void go(void *p)
 {
@@ -442,8 +538,11 @@ static void go(void *p)
         sigaction(SIGTERM, &sa, NULL);
         a->argv[2 + 1 - 1] = a->argv[0];
         int n = a->code;
-        a->code = wf_launch(ctx, &(WfLaunch){.nproc = n, .argv = a->argv + 2, .interrupt = &interrupted, .grace = 1,
-                                            .out = getenv("TEST_OUT")});
+        a->code = wf_launch(ctx, &(WfLaunch){.nproc = n,
+                                             .argv = a->argv + 2,
+                                             .interrupt = &interrupted,
+                                             .grace = 1,
+                                             .out = getenv("TEST_OUT")});
         return;
     }
     const char *absent = getenv("TEST_ABSENT"), *me = getenv("WEFT_WORLD");
@@ -476,8 +575,9 @@ int main(int argc, char **argv)
     if (s != WEFT_OK) {
         a.code = s == WEFT_ERR_USAGE ? 2 : 1;
         if (!ctx->diag.told)
-            fprintf(stderr, "error: %s\n%s%s%s%s%s", ctx->diag.message, ctx->diag.place ? "  " : "", ctx->diag.place ? ctx->diag.place : "",
-                    ctx->diag.place ? "\n" : "", ctx->diag.hint ? ctx->diag.hint : "", ctx->diag.hint ? "\n" : "");
+            fprintf(stderr, "error: %s\n%s%s%s%s%s", ctx->diag.message, ctx->diag.place ? "  " : "",
+                    ctx->diag.place ? ctx->diag.place : "", ctx->diag.place ? "\n" : "",
+                    ctx->diag.hint ? ctx->diag.hint : "", ctx->diag.hint ? "\n" : "");
     }
     wf_ctx_free(ctx);
     return a.code;

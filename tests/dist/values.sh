@@ -20,6 +20,13 @@ for n in 2 3 4; do
         check "$mpi, $n ranks: the bits of local" test "$(hash)" = "$local_hash"
     done
 done
+for mpi in openmpi mpich; do
+    [ -x "$WEFT_PLUGIN_DIR/tests/dist_host_$mpi" ] || continue
+    for level in single multiple; do
+        run mpirun.$mpi -n 3 "$WEFT_PLUGIN_DIR/tests/dist_host_$mpi" $level
+        check "$mpi, a host program's communicator, MPI_THREAD_$level" test $code -eq 0
+    done
+done
 check "nothing is left" nothing_left
 
 run "$rank" launch 64 values 300

@@ -1,6 +1,6 @@
-/* comm: ranks as threads of this process, over one mapping, so that a thread sanitizer sees what processes do to each
- * other's memory; and the reducing kernels against the order of sums that comm.h defines. Real processes, faults and MPI
- * are tested in tests/dist. */
+/* comm: ranks as threads of this process, over one mapping, so that a thread sanitizer sees what processes do
+ * to each other's memory; and the reducing kernels against the order of sums that comm.h defines. Real
+ * processes, faults and MPI are tested in tests/dist. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,8 @@ typedef struct {
 static void run_rank(void *p)
 {
     Rank *r = p;
-    WfComm *c = wf_comm_open_thread(r->ctx, &(WfCommOptions){.timeout = r->timeout, .start = 10}, r->shared, r->rank, r->size);
+    WfComm *c = wf_comm_open_thread(r->ctx, &(WfCommOptions){.timeout = r->timeout, .start = 10}, r->shared,
+                                    r->rank, r->size);
     r->body(c, r->ctx, r->rank, r->size);
     wf_comm_close(c);
 }
@@ -47,7 +48,8 @@ static void *rank_main(void *p)
 }
 
 /* Runs `body` on every rank of a world of threads. */
-static void world(int size, double timeout, Rank *ranks, void (*body)(WfComm *c, WfCtx *ctx, int rank, int size))
+static void world(int size, double timeout, Rank *ranks,
+                  void (*body)(WfComm *c, WfCtx *ctx, int rank, int size))
 {
     pthread_t t[MOST];
     WfShared shared;
@@ -70,7 +72,10 @@ static void all_well(const Rank *ranks, int size)
             fail_msg("rank %d of %d: %s", r, size, ranks[r].message);
 }
 
-static float input(int rank, int64_t i) { return (float)(((i * 2654435761u + (unsigned)rank * 40503u) >> 8) % 100003) * 0.0137f - 600.0f; }
+static float input(int rank, int64_t i)
+{
+    return (float)(((i * 2654435761u + (unsigned)rank * 40503u) >> 8) % 100003) * 0.0137f - 600.0f;
+}
 
 static float tree(int first, int n, int64_t i)
 {
@@ -86,11 +91,13 @@ static void check(WfCtx *ctx, const float *got, int64_t n, int size, const char 
     for (int64_t i = 0; i < n; i++) {
         float want = tree(0, size, i);
         if (memcmp(&want, got + i, sizeof want))
-            wf_fail(ctx, WEFT_ERR_MISMATCH, "%s: element %lld is %a instead of %a", what, (long long)i, (double)got[i], (double)want);
+            wf_fail(ctx, WEFT_ERR_MISMATCH, "%s: element %lld is %a instead of %a", what, (long long)i,
+                    (double)got[i], (double)want);
     }
 }
 
-/* Inline, staged and direct; waited for at once and after others; the communication thread has time to do some. */
+/* Inline, staged and direct; waited for at once and after others; the communication thread has time to do
+ * some. */
 static void sums(WfComm *c, WfCtx *ctx, int rank, int size)
 {
     static const int64_t counts[] = {1, 100, 4096, 4097, 200003};
@@ -102,7 +109,13 @@ static void sums(WfComm *c, WfCtx *ctx, int rank, int size)
             float *send = way & 1 ? arena : heap, *recv = way == 2 ? heap + LARGEST : send;
             for (int64_t i = 0; i < n; i++)
                 send[i] = input(rank, i);
-            WfCommOp op = {.kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = send, .recv = recv, .count = n, .node = "%sum", .step = (int64_t)k};
+            WfCommOp op = {.kind = WF_ALL_REDUCE,
+                           .dtype = WF_F32,
+                           .send = send,
+                           .recv = recv,
+                           .count = n,
+                           .node = "%sum",
+                           .step = (int64_t)k};
             if (way < 2)
                 wf_comm_run(c, wf_comm_world(c), &op);
             else {
@@ -149,8 +162,13 @@ static void gathers(WfComm *c, WfCtx *ctx, int rank, int size)
         WfTicket t[2];
         for (int j = 0; j < 2; j++) {
             int k = (j + rank) % 2;
-            t[k] = wf_comm_start(c, g[k], &(WfCommOp){.kind = WF_ALL_GATHER, .dtype = WF_I32, .send = recv[k] + before, .recv = recv[k],
-                                                      .counts = counts, .node = "%gather"});
+            t[k] = wf_comm_start(c, g[k],
+                                 &(WfCommOp){.kind = WF_ALL_GATHER,
+                                             .dtype = WF_I32,
+                                             .send = recv[k] + before,
+                                             .recv = recv[k],
+                                             .counts = counts,
+                                             .node = "%gather"});
         }
         wf_comm_wait(c, t[0]);
         wf_comm_wait(c, t[1]);
@@ -158,7 +176,8 @@ static void gathers(WfComm *c, WfCtx *ctx, int rank, int size)
             for (int64_t r = 0, at = 0; r < size; at += counts[r], r++)
                 for (int64_t i = 0; i < counts[r]; i++)
                     if (recv[k][at + i] != (int32_t)(r * 1000000 + i + k))
-                        wf_fail(ctx, WEFT_ERR_MISMATCH, "all_gather: block %d element %d of group %d", (int)r, (int)i, k);
+                        wf_fail(ctx, WEFT_ERR_MISMATCH, "all_gather: block %d element %d of group %d", (int)r,
+                                (int)i, k);
     }
     free(recv[0]);
     free(recv[1]);
@@ -176,8 +195,14 @@ static void one_differs(WfComm *c, WfCtx *ctx, int rank, int size)
 {
     (void)ctx, (void)size;
     float x[4] = {0};
-    wf_comm_run(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .dtype = rank == 1 ? WF_I32 : WF_F32, .send = x, .recv = x,
-                                                 .count = 4, .node = rank == 1 ? "%b" : "%a", .step = 3});
+    wf_comm_run(c, wf_comm_world(c),
+                &(WfCommOp){.kind = WF_ALL_REDUCE,
+                            .dtype = rank == 1 ? WF_I32 : WF_F32,
+                            .send = x,
+                            .recv = x,
+                            .count = 4,
+                            .node = rank == 1 ? "%b" : "%a",
+                            .step = 3});
 }
 
 static void test_difference(void **state)
@@ -200,10 +225,18 @@ static void one_stays_away(WfComm *c, WfCtx *ctx, int rank, int size)
     wf_comm_mark(c, WF_FLIGHT_COMPUTING, "%mm", 8);
     if (rank == 2)
         usleep(1500000);
-    wf_comm_run(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = &x, .recv = &x, .count = 1, .node = "%grad", .step = 8});
+    wf_comm_run(c, wf_comm_world(c),
+                &(WfCommOp){.kind = WF_ALL_REDUCE,
+                            .dtype = WF_F32,
+                            .send = &x,
+                            .recv = &x,
+                            .count = 1,
+                            .node = "%grad",
+                            .step = 8});
 }
 
-/* The deadline passes, and the message says who is missing, where that rank is, and at which node the others wait. */
+/* The deadline passes, and the message says who is missing, where that rank is, and at which node the others
+ * wait. */
 static void test_deadline(void **state)
 {
     (void)state;
@@ -242,14 +275,20 @@ static void refused(WfComm *c, WfCtx *ctx, int rank, int size)
 {
     (void)ctx, (void)rank, (void)size;
     static _Thread_local float x[8];
-    wf_comm_run(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = x, .recv = x + 1, .count = 4, .node = "%x"});
+    wf_comm_run(
+        c, wf_comm_world(c),
+        &(WfCommOp){
+            .kind = WF_ALL_REDUCE, .dtype = WF_F32, .send = x, .recv = x + 1, .count = 4, .node = "%x"});
 }
 
 static void refused_mean(WfComm *c, WfCtx *ctx, int rank, int size)
 {
     (void)ctx, (void)rank, (void)size;
     int32_t x = 0;
-    wf_comm_run(c, wf_comm_world(c), &(WfCommOp){.kind = WF_ALL_REDUCE, .op = WF_COMM_MEAN, .dtype = WF_I32, .send = &x, .recv = &x, .count = 1});
+    wf_comm_run(
+        c, wf_comm_world(c),
+        &(WfCommOp){
+            .kind = WF_ALL_REDUCE, .op = WF_COMM_MEAN, .dtype = WF_I32, .send = &x, .recv = &x, .count = 1});
 }
 
 static void test_refused(void **state)
@@ -258,11 +297,13 @@ static void test_refused(void **state)
     Rank ranks[MOST];
     world(1, 5, ranks, refused);
     assert_int_equal(ranks[0].status, WEFT_ERR_USAGE);
-    assert_string_equal(ranks[0].message,
-                        "all_reduce: send and recv overlap, and not in the way that this collective can do in place | at %x");
+    assert_string_equal(
+        ranks[0].message,
+        "all_reduce: send and recv overlap, and not in the way that this collective can do in place | at %x");
     world(1, 5, ranks, refused_mean);
     assert_int_equal(ranks[0].status, WEFT_ERR_USAGE);
-    assert_string_equal(ranks[0].message, "all_reduce: a mean needs floats; use sum, or convert first | at an unnamed node");
+    assert_string_equal(ranks[0].message,
+                        "all_reduce: a mean needs floats; use sum, or convert first | at an unnamed node");
 }
 
 /* ---- kernels ---- */
@@ -285,7 +326,8 @@ static void kernel_case(WfReduceFn fn, WfDtype t, int n, size_t count, bool stre
         float stack[8];
         for (int r = 0; r < n; r++)
             stack[r] = (float)wf_load_f64(t, mem[r] + i * e) * 0.25f;
-        volatile float want = n == 5 ? ((stack[0] + stack[1]) + stack[2]) + (stack[3] + stack[4]) : stack[0] + stack[1];
+        volatile float want =
+            n == 5 ? ((stack[0] + stack[1]) + stack[2]) + (stack[3] + stack[4]) : stack[0] + stack[1];
         uint64_t bits = 0;
         wf_store_f64(t, &bits, (double)want);
         if (memcmp(&bits, (char *)dst[0] + i * e, e))
@@ -295,7 +337,8 @@ static void kernel_case(WfReduceFn fn, WfDtype t, int n, size_t count, bool stre
         free(mem[r]);
 }
 
-/* Both instruction sets give the bits of the plain loop: five sources walk the tree, two take the short way. */
+/* Both instruction sets give the bits of the plain loop: five sources walk the tree, two take the short way.
+ */
 static void test_kernels(void **state)
 {
     (void)state;
@@ -311,7 +354,8 @@ static void test_kernels(void **state)
                 }
 }
 
-/* A NaN of any rank reaches minimum and maximum; bf16 keeps a NaN whose payload lies in the bits that are cut off. */
+/* A NaN of any rank reaches minimum and maximum; bf16 keeps a NaN whose payload lies in the bits that are cut
+ * off. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -334,8 +378,9 @@ static void test_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),      cmocka_unit_test(test_gathers), cmocka_unit_test(test_difference), cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_own_error), cmocka_unit_test(test_refused), cmocka_unit_test(test_kernels),    cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_sums),     cmocka_unit_test(test_gathers),   cmocka_unit_test(test_difference),
+        cmocka_unit_test(test_deadline), cmocka_unit_test(test_own_error), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

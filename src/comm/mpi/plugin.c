@@ -1,6 +1,6 @@
-/* The plugin for the MPI whose headers it is compiled with: point-to-point messages of bytes on a communicator of its
- * own, nothing else. Errors come back as texts; MPI's own reaction to them (ending the program) is switched off for this
- * communicator. */
+/* The plugin for the MPI whose headers it is compiled with: point-to-point messages of bytes on a
+ * communicator of its own, nothing else. Errors come back as texts; MPI's own reaction to them (ending the
+ * program) is switched off for this communicator. */
 #include "comm/plugin.h"
 
 #include <mpi.h>
@@ -29,7 +29,10 @@ static const char *told(char *text, size_t size, int rc)
     return text;
 }
 
-static const char *told_world(WfMpiWorld *w, int rc) { return told(w->text, sizeof w->text, rc); }
+static const char *told_world(WfMpiWorld *w, int rc)
+{
+    return told(w->text, sizeof w->text, rc);
+}
 
 static int local_ranks(WfMpiWorld *w, WfMpiInfo *info)
 {
@@ -92,7 +95,8 @@ static const char *post_send(WfMpiWorld *w, const void *p, size_t bytes, int pee
 
 static const char *post_recv(WfMpiWorld *w, void *p, size_t bytes, int peer, int tag, void *request)
 {
-    return told_world(w, MPI_Irecv(p, (int)bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, w->comm, request));
+    return told_world(
+        w, MPI_Irecv(p, (int)bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, w->comm, request));
 }
 
 static const char *test(WfMpiWorld *w, int n, void *requests, int *completed, int *which, size_t *got)
@@ -143,7 +147,8 @@ static void close_world(WfMpiWorld *w, bool orderly)
 #if defined(OPEN_MPI)
 #define TEXT(x)   #x
 #define NUMBER(x) TEXT(x)
-#define MPI_NAME  "Open MPI " NUMBER(OMPI_MAJOR_VERSION) "." NUMBER(OMPI_MINOR_VERSION) "." NUMBER(OMPI_RELEASE_VERSION)
+#define MPI_NAME \
+    "Open MPI " NUMBER(OMPI_MAJOR_VERSION) "." NUMBER(OMPI_MINOR_VERSION) "." NUMBER(OMPI_RELEASE_VERSION)
 #elif defined(MPICH_VERSION)
 #define MPI_NAME "MPICH " MPICH_VERSION
 #else
@@ -152,7 +157,8 @@ static void close_world(WfMpiWorld *w, bool orderly)
 
 __attribute__((visibility("default"))) const WfMpiPlugin *wf_mpi_plugin(void)
 {
-    static const WfMpiPlugin plugin = {WF_MPI_ABI, MPI_NAME, sizeof(MPI_Request), open_world, post_send, post_recv,
-                                       test,       cancel,   close_world};
+    static const WfMpiPlugin plugin = {WF_MPI_ABI, MPI_NAME,  sizeof(MPI_Request),
+                                       open_world, post_send, post_recv,
+                                       test,       cancel,    close_world};
     return &plugin;
 }

@@ -1,0 +1,73 @@
+/* A host program with an MPI of its own: it hands Weft a communicator of some of its ranks, in reverse order,
+ * and goes on using MPI beside Weft. usage: host single|multiple; exit code 0 when all values are right. */
+#include <mpi.h>
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 100000 };
+typedef struct {
+    WfCtx *ctx;
+    MPI_Comm comm;
+    int rank, size;
+} Host;
+
+static void body(void *p)
+{
+    Host *h = p;
+    WfComm *c = wf_comm_open_mpi(h->ctx, NULL, &h->comm);
+    float *x = wf_comm_arena(c, COUNT * sizeof(float));
+    if (wf_comm_rank(c) != h->rank || wf_comm_size(c) != h->size)
+        wf_fail(h->ctx, WEFT_ERR_MISMATCH, "rank %d of %d instead of %d of %d", wf_comm_rank(c),
+                wf_comm_size(c), h->rank, h->size);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(i + h->rank);
+    WfTicket t = wf_comm_start(c, wf_comm_world(c),
+                               &(WfCommOp){.kind = WF_ALL_REDUCE,
+                                           .op = WF_COMM_MEAN,
+                                           .dtype = WF_F32,
+                                           .send = x,
+                                           .recv = x,
+                                           .count = COUNT,
+                                           .node = "%mean"});
+    int mine = h->rank + 1, sum = 0; /* the host's own collective, while Weft's is in flight */
+    MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, h->comm);
+    wf_comm_wait(c, t);
+    if (sum != h->size * (h->size + 1) / 2)
+        wf_fail(h->ctx, WEFT_ERR_MISMATCH, "the host's sum is %d", sum);
+    for (int i = 0; i < COUNT; i++) /* 2 ranks: scaling by 1/2 is exact, so the mean is too */
+        if (x[i] != (float)i + (float)(h->size - 1) / 2)
+            wf_fail(h->ctx, WEFT_ERR_MISMATCH, "mean: element %d is %g", i, (double)x[i]);
+    wf_comm_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    int level = 0, rank, size, on = 0, code = 0;
+    bool multiple = argc > 1 && !strcmp(argv[1], "multiple");
+    MPI_Init_thread(&argc, &argv, multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    Host h = {.ctx = wf_ctx_new()};
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? MPI_UNDEFINED : 1, -rank, &h.comm); /* without the first */
+    if (rank > 0) {
+        MPI_Comm_rank(h.comm, &h.rank);
+        MPI_Comm_size(h.comm, &h.size);
+        for (int again = 0; again < 2 && !code; again++) /* a second world in the same process */
+            if (wf_guard(h.ctx, body, &h) != WEFT_OK) {
+                fprintf(stderr, "error: %s\n", h.ctx->diag.message);
+                code = 1;
+            }
+    }
+    wf_ctx_free(h.ctx);
+    MPI_Initialized(&on);
+    MPI_Finalized(&level);
+    if (!on || level)
+        code = 1; /* MPI is the host's */
+    int worst = 0;
+    MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return worst;
+}
