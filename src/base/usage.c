@@ -143,7 +143,6 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_only(ctx, o);
     check_optimizer(ctx, o);
     check_schedule(ctx, o);
-    not_yet(ctx, o->nproc > 1, "nproc");
     not_yet(ctx, o->checkpoint_every > 0, "checkpoint-every");
     not_yet(ctx, o->resume != NULL, "resume");
     not_yet(ctx, o->deterministic == WF_DETERMINISTIC_ELASTIC, "deterministic");

@@ -27,6 +27,18 @@ int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_hang(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 
+/* What main was started with, and where its handler leaves the number of a signal. */
+typedef struct { int argc; char **argv; volatile int *signal; } WfCliProcess;
+extern WfCliProcess wf_cli_process;
+
+/* Did a launcher start this process as one of several ranks? */
+bool wf_cli_is_rank(void);
+/* Joins the world that the launcher describes, and sets nproc and threads accordingly; NULL when nobody launched this. */
+WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o);
+/* Starts nproc ranks of this program with that command line and waits for them: their exit code. out: the run's folder,
+ * for `weft hang`; may be NULL. */
+int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out);
+
 /* Opens words[0] and gives it the options. */
 weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 

@@ -49,7 +49,7 @@ const WfVerb wf_verbs[] = {
     {0}};
 
 static volatile int cancelled;
-static volatile sig_atomic_t signal_seen;
+static volatile int signal_seen;
 
 static void on_signal(int s)
 {
@@ -204,6 +204,7 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
+    wf_cli_process = (WfCliProcess){argc, argv, &signal_seen};
     Main m = {ctx, verb, argc, argv, 0};
     weft_status s = wf_guard(ctx, run_verb, &m);
     if (s != WEFT_OK) {

@@ -22,27 +22,46 @@ static int64_t weights_count(const WfExe *x)
     return n;
 }
 
-int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+static void banner(const weft_program *p, const weft_session *s, const char *model, WfComm *comm)
 {
+    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", model,
+            (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
+            wf_session_threads(s->run), p->exe->isa);
+    if (comm)
+        fprintf(stderr, "%s\n", wf_comm_describe(comm));
+}
+
+int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
+{
+    WfOptions options = *given, *o = &options;
     if (!o->data.n)
         wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
+    WfComm *comm = wf_cli_join(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);
     wf_need_training(p);
+    if (o->nproc > 1 && !comm) { /* compiled once, here; the ranks take it from the cache */
+        weft_program_free(p);
+        if (o->out)
+            wf_mkdirs(ctx, o->out);
+        return wf_cli_launch(ctx, (int)o->nproc, wf_cli_process.argv, o->out);
+    }
     weft_session *s = wf_start(p);
+    bool speaks = !comm || wf_comm_rank(comm) == 0;
     const char *plain = wf_env("NO_COLOR");
-    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", words->at[0],
-            (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
-            wf_session_threads(s->run), p->exe->isa);
+    if (speaks)
+        banner(p, s, words->at[0], comm);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
-                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain)};
+                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain), .comm = comm};
     malloc_trim(0); /* what reading and compiling took: the steps need none of it */
     wf_train(&t);
-    fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
-            (double)wf_session_state_bytes(s->run) / 1048576.0);
-    if (o->out)
+    if (speaks)
+        fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
+                (double)wf_session_state_bytes(s->run) / 1048576.0);
+    if (o->out && speaks)
         fprintf(stderr, "weights: %s/final.safetensors\n", o->out);
     weft_program_free(p);
+    wf_comm_close(comm);
     return 0;
 }

@@ -1,11 +1,17 @@
 /* weft verify: replays a recorded PyTorch run (docs/cases.md) and compares losses, gradients, outputs, weights and
- * buffers, group by group, with the case's tolerances. */
+ * buffers, group by group, with the case's tolerances. A data-parallel case is replayed by as many ranks as it was
+ * recorded with: each compares what is its own, rank 0 puts their findings together, and the process that the user
+ * started reads them from a file. */
 #include "cli/cli.h"
 
 #include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { MAX_GROUPS = 16 };
 
 typedef struct {
     const char *name;        /* "grad", "param1", ... */
@@ -20,9 +26,12 @@ typedef struct {
     WfArena *a;
     json_t *json;
     const char *dir;
+    WfComm *comm;            /* data parallel cases: this process is one of the ranks */
+    int rank, ranks;
+    const WfStrings *words;
     const WfTensors *inputs, *expected;
     weft_session *s;
-    Group groups[16];
+    Group groups[MAX_GROUPS];
     int n_groups;
     double *scratch;
 } Case;
@@ -102,6 +111,8 @@ static Group *group(Case *c, const char *name, double tolerance)
     for (int i = 0; i < c->n_groups; i++)
         if (!strcmp(c->groups[i].name, name))
             return &c->groups[i];
+    if (c->n_groups == MAX_GROUPS)
+        wf_fail(c->ctx, WEFT_ERR_FILE, "%s: more kinds of tensors are recorded than a case can have", c->dir);
     Group *g = &c->groups[c->n_groups++];
     *g = (Group){.name = wf_arena_strdup(c->a, name), .tolerance = tolerance};
     return g;
@@ -208,7 +219,10 @@ static void compare_state(Case *c, int step)
 {
     char prefix[2][32];
     snprintf(prefix[0], 32, "param%d.", step);
-    snprintf(prefix[1], 32, "buffer%d.", step);
+    if (c->ranks > 1)
+        snprintf(prefix[1], 32, "buffer%d.rank%d.", step, c->rank);
+    else
+        snprintf(prefix[1], 32, "buffer%d.", step);
     for (int k = 0; k < 2; k++) {
         double m = group_magnitude(c, prefix[k]), tol = tolerance(c, "param_rtol");
         char *label = wf_arena_strndup(c->a, prefix[k], strlen(prefix[k]) - 1);
@@ -240,6 +254,8 @@ static void compare_outputs(Case *c)
         if (p->outputs[k].role != WF_XOUT_USER && p->outputs[k].role != WF_XOUT_GRAD)
             continue;
         char *name = wf_arena_printf(c->a, "%s.%s", prefix, p->outputs[k].name);
+        if (c->ranks > 1 && !strcmp(prefix, "out"))
+            name = wf_arena_printf(c->a, "%s.rank%d", name, c->rank);
         const WfTensor *w = wf_tensors_find(c->expected, name);
         wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
         if (w && t.data)
@@ -269,7 +285,8 @@ static void feed(Case *c, int step)
     json_t *in;
     json_array_foreach(get(c, "inputs"), i, in) {
         const char *name = json_string_value(json_object_get(in, "name"));
-        char *key = wf_arena_printf(c->a, "step%d.%s", step, name ? name : "");
+        char *key = c->ranks > 1 ? wf_arena_printf(c->a, "step%d.rank%d.%s", step, c->rank, name ? name : "")
+                                 : wf_arena_printf(c->a, "step%d.%s", step, name ? name : "");
         const WfTensor *t = wf_tensors_find(c->inputs, key);
         if (!name || !t)
             wf_fail(c->ctx, WEFT_ERR_FILE, "%s/inputs.safetensors: %s is missing", c->dir, key);
@@ -280,7 +297,8 @@ static void feed(Case *c, int step)
 static void replay(Case *c)
 {
     int steps = (int)number(c->json, "steps", 0);
-    double *loss = WF_NEWN(c->a, double, (size_t)steps + 1), *norm = WF_NEWN(c->a, double, (size_t)steps + 1);
+    double *loss = WF_NEWN(c->a, double, (size_t)steps + 1), *mean = WF_NEWN(c->a, double, (size_t)steps + 1);
+    double *norm = WF_NEWN(c->a, double, (size_t)steps + 1);
     json_t *rates = get(c, "lr_per_step");
     double lr = number(get(c, "optimizer"), "lr", 0);
     wf_session_set_lr(c->s->run, lr);
@@ -289,14 +307,17 @@ static void replay(Case *c)
             wf_session_set_lr(c->s->run, json_number_value(json_array_get(rates, (size_t)t - 1)));
         feed(c, t);
         wf_session_step(c->s->run);
-        loss[t - 1] = wf_session_loss(c->s->run);
+        mean[t - 1] = loss[t - 1] = wf_session_loss(c->s->run);
+        wf_session_metric(c->s->run, "mean_loss", &mean[t - 1]);
         wf_session_metric(c->s->run, "grad_norm", &norm[t - 1]);
         if (t == 1)
             compare_outputs(c);
         if (t == 1 || t == steps)
             compare_state(c, t);
     }
-    compare_scalars(c, "loss", loss, steps, tolerance(c, "loss_rtol"));
+    compare_scalars(c, "loss", mean, steps, tolerance(c, "loss_rtol"));
+    if (c->ranks > 1)
+        compare_scalars(c, wf_arena_printf(c->a, "loss.rank%d", c->rank), loss, steps, tolerance(c, "loss_rtol"));
     compare_scalars(c, "grad_norm", norm, steps, tolerance(c, "grad_rtol"));
 }
 
@@ -402,13 +423,100 @@ static json_t *result_json(Case *c, const char *name)
 
 static const char *unavailable(Case *c)
 {
-    if (number(c->json, "data_parallel", 1) != 1)
-        return "data parallel cases are not available yet";
     if (number(c->json, "grad_accumulation", 1) != 1)
         return "gradient accumulation is not available yet";
     if (get(c, "amp"))
         return "mixed precision is not available yet";
     return NULL;
+}
+
+/* ---- several ranks ---- */
+
+typedef struct {
+    char name[32], where[128];
+    double tolerance, worst;
+    int compared, failed;
+} Finding;
+
+/* Rank 0 gets what the others found: the worst of each group, and on which rank. */
+static void put_together(Case *c)
+{
+    Finding mine[MAX_GROUPS], *all = WF_NEWN(c->a, Finding, (size_t)(MAX_GROUPS * c->ranks));
+    memset(mine, 0, sizeof mine);
+    for (int i = 0; i < c->n_groups; i++) {
+        const Group *g = &c->groups[i];
+        snprintf(mine[i].name, sizeof mine[i].name, "%s", g->name);
+        snprintf(mine[i].where, sizeof mine[i].where, "%s", g->where ? g->where : "");
+        mine[i].tolerance = g->tolerance, mine[i].worst = g->worst;
+        mine[i].compared = g->compared, mine[i].failed = g->failed;
+    }
+    wf_comm_exchange(c->comm, mine, sizeof mine, all, 0, "the findings of the ranks");
+    c->n_groups = 0;
+    for (int i = 0; i < MAX_GROUPS * c->ranks; i++) {
+        const Finding *f = &all[i];
+        char name[32];
+        snprintf(name, sizeof name, "%s", f->name);
+        if (!*name)
+            continue;
+        char *own = strstr(name, ".rank"); /* "buffer1.rank2": what each rank has for itself is one group */
+        if (own)
+            *own = 0;
+        Group *g = group(c, name, f->tolerance);
+        if (f->worst > g->worst || !g->where || (f->failed && !g->failed))
+            g->where = wf_arena_printf(c->a, "%s (rank %d)", f->where, i / MAX_GROUPS);
+        g->worst = f->worst > g->worst ? f->worst : g->worst;
+        g->compared += f->compared;
+        g->failed |= f->failed != 0;
+    }
+}
+
+/* The command line of the ranks: this case, the options given, and a file for the findings. */
+static char **rank_command(Case *c, const char *file)
+{
+    const WfCliProcess *p = &wf_cli_process;
+    char **argv = WF_NEWN(c->a, char *, (size_t)p->argc + 8);
+    int n = 0;
+    argv[n++] = p->argv[0];
+    argv[n++] = "verify";
+    for (int i = 2; i < p->argc; i++) {
+        bool word = false;
+        for (int k = 0; k < c->words->n; k++)
+            word |= c->words->at[k] == p->argv[i];
+        if (!word && strcmp(p->argv[i], "--json") && strcmp(p->argv[i], "--"))
+            argv[n++] = p->argv[i];
+    }
+    argv[n++] = "--json";
+    argv[n++] = "--out";
+    argv[n++] = (char *)file;
+    argv[n++] = "--";
+    argv[n++] = (char *)c->dir;
+    return argv;
+}
+
+static void remove_file(void *path) { unlink(path); }
+
+static void by_ranks(Case *c)
+{
+    const char *dir = wf_env("TMPDIR"), *key;
+    char *file = wf_arena_printf(c->a, "%s/weft-verify-XXXXXX", dir && *dir ? dir : "/tmp");
+    int fd = mkstemp(file);
+    if (fd < 0)
+        wf_fail(c->ctx, WEFT_ERR_IO, "no file can be made in %s", dir && *dir ? dir : "/tmp");
+    close(fd);
+    WfDefer *cleanup = wf_defer(c->ctx, remove_file, file);
+    int code = wf_cli_launch(c->ctx, c->ranks, rank_command(c, file), NULL);
+    if (code)
+        wf_fail(c->ctx, WEFT_ERR_CANCELLED, "interrupted");
+    WfFile *f = wf_file_map(c->ctx, c->a, file);
+    json_t *found = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, file), *o;
+    json_object_foreach(json_object_get(found, "groups"), key, o) {
+        Group *g = group(c, key, number(o, "tolerance", 0));
+        g->worst = number(o, "worst", 0);
+        g->compared = (int)number(o, "compared", 0);
+        g->failed = !json_is_true(json_object_get(o, "ok"));
+        g->where = wf_arena_strdup(c->a, json_string_value(json_object_get(o, "at")));
+    }
+    wf_defer_run(cleanup);
 }
 
 static void run_case(Case *c, const WfOptions *given)
@@ -420,33 +528,63 @@ static void run_case(Case *c, const WfOptions *given)
         wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", c->dir, why);
     if (!model)
         wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: model is missing", c->dir);
+    c->ranks = (int)number(c->json, "data_parallel", 1);
+    c->rank = c->comm ? wf_comm_rank(c->comm) : 0;
+    if (c->ranks < 1 || c->ranks > WF_COMM_MAX_LOCAL || (c->comm && wf_comm_size(c->comm) != c->ranks))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "%s was recorded with %d ranks", c->dir, c->ranks);
     c->inputs = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/inputs.safetensors", c->dir));
     c->expected = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/expected.safetensors", c->dir));
     char *path = wf_arena_printf(c->a, "%s/%s", c->dir, model);
     weft_program *p = wf_open(c->ctx, path);
     p->options = *given;
     optimiser_options(c, &p->options);
+    p->options.nproc = c->ranks;
     wf_program_open_model(p, path);
+    if (c->ranks > 1 && !c->comm) {
+        wf_program_compile(p); /* once, for all */
+        weft_program_free(p);
+        by_ranks(c);
+        return;
+    }
     c->s = wf_start(p);
+    if (c->comm)
+        wf_session_join(c->s->run, c->comm);
     if (json_string_value(get(c, "kind")) && !strcmp(json_string_value(get(c, "kind")), "statistical"))
         statistical(c);
     else
         replay(c);
+    if (c->comm)
+        put_together(c);
 }
 
 typedef struct { Case c; const WfOptions *o; } Attempt;
 static void attempt(void *v) { run_case(&((Attempt *)v)->c, ((Attempt *)v)->o); }
 
-int wf_cli_verify(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+static void put_json(WfCtx *ctx, const WfOptions *o, json_t *result)
 {
+    char *text = json_dumps(result, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    if (!text)
+        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+    if (o->out)
+        wf_write_file(ctx, o->out, text, strlen(text));
+    else
+        puts(text);
+    free(text);
+}
+
+int wf_cli_verify(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
+{
+    WfOptions options = *given, *o = &options;
+    WfComm *comm = wf_cli_join(ctx, o);
+    bool speaks = !comm || wf_comm_rank(comm) == 0;
     int failed = 0;
     json_t *all = json_array();
     if (words->n < 1)
         wf_fail(ctx, WEFT_ERR_USAGE, "name a case folder; docs/cases.md describes them");
     for (int i = 0; i < words->n; i++) {
-        Attempt t = {.c = {.ctx = ctx, .a = ctx->arena, .dir = words->at[i]}, .o = o};
+        Attempt t = {.c = {.ctx = ctx, .a = ctx->arena, .dir = words->at[i], .words = words, .comm = comm}, .o = o};
         weft_status s = wf_guard(ctx, attempt, &t);
-        if (s == WEFT_ERR_CANCELLED || (s != WEFT_OK && words->n == 1 && !o->json))
+        if (s == WEFT_ERR_CANCELLED || (s != WEFT_OK && (comm || (words->n == 1 && !o->json))))
             wf_reraise(ctx, s);
         if (s != WEFT_OK) {
             failed++;
@@ -459,14 +597,15 @@ int wf_cli_verify(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         }
         failed += !passed(&t.c);
         json_array_append_new(all, result_json(&t.c, words->at[i]));
-        if (!o->json)
+        if (!o->json && speaks)
             print_table(&t.c, words->at[i]);
-        weft_program_free(t.c.s->program);
+        if (t.c.s)
+            weft_program_free(t.c.s->program);
     }
-    if (o->json) {
-        json_dumpf(words->n == 1 ? json_array_get(all, 0) : all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-        putchar('\n');
-    }
+    if (o->json && speaks)
+        put_json(ctx, o, words->n == 1 ? json_array_get(all, 0) : all);
     json_decref(all);
-    return failed ? 1 : 0;
+    bool ok = !failed || !speaks || (comm && o->out); /* what a launcher of verify wants is in the file */
+    wf_comm_close(comm);
+    return ok ? 0 : 1;
 }

@@ -25,6 +25,13 @@ void wf_write_trace(WfCtx *ctx, const char *dir)
     wf_write_file(ctx, path, text, (size_t)n);
 }
 
+void wf_remove_trace(const char *dir)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, TRACE);
+    unlink(path);
+}
+
 /* Opens the world that process `pid` holds, read-only; -1 if it holds none. */
 static int open_world(int pid)
 {

@@ -69,6 +69,8 @@ static void end_all(void *p)
         while (x->child[r].running && waitpid(x->child[r].pid, NULL, 0) < 0 && errno == EINTR)
             ;
     wf_shared_close(&x->shared);
+    if (x->l->out)
+        wf_remove_trace(x->l->out);
 }
 
 /* ---- starting ---- */

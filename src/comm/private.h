@@ -119,6 +119,7 @@ void wf_flight_text(const WfFlightView *v, char *out, size_t size);
 void wf_rank_text(const WfShared *s, int rank, char *out, size_t size);
 /* Names this process in the run's folder, for `weft hang DIR`. */
 void wf_write_trace(WfCtx *ctx, const char *dir);
+void wf_remove_trace(const char *dir);
 void wf_error_file(const char *message, const char *place, const char *hint, bool root);
 
 /* Silence of a rank as a watcher may count it: time in which the watcher did not run itself (a paused container, a stopped

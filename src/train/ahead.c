@@ -14,6 +14,7 @@ struct WfAhead {
     WfCtx *ctx;
     const WfDataset *data;
     int64_t batch, per_epoch, total;
+    int rank, ranks;
     uint64_t seed;
     bool shuffle;
     int64_t *index;
@@ -36,7 +37,7 @@ static bool stopped(WfAhead *h)
 static void gather(WfAhead *h, int64_t k)
 {
     WfOrder order = wf_order(h->data->samples, h->seed, k / h->per_epoch, h->shuffle);
-    int64_t n = wf_order_batch(&order, k % h->per_epoch, h->batch, h->index);
+    int64_t n = wf_order_batch(&order, k % h->per_epoch * h->ranks + h->rank, h->batch, h->index);
     for (int i = 0; i < h->data->n && !stopped(h); i++)
         wf_dataset_gather(h->data, i, h->index, n, h->buffer[k % 2][i]);
 }
@@ -74,10 +75,10 @@ static void end(void *p)
 }
 
 WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t total,
-                      void **first, void **second)
+                      int rank, int ranks, void **first, void **second)
 {
     WfAhead *h = WF_NEW(a, WfAhead);
-    *h = (WfAhead){.ctx = ctx, .data = d, .batch = batch, .per_epoch = d->samples / batch, .total = total,
+    *h = (WfAhead){.ctx = ctx, .data = d, .batch = batch, .per_epoch = d->samples / batch / ranks, .rank = rank, .ranks = ranks, .total = total,
                    .seed = (uint64_t)o->seed, .shuffle = o->shuffle, .buffer = {first, second}, .wanted = 1};
     h->index = WF_NEWN(a, int64_t, (size_t)batch);
     pthread_condattr_t monotonic;

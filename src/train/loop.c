@@ -25,6 +25,7 @@ typedef struct {
     double best_loss;
     bool evaluated;
     int64_t step;
+    int rank, ranks;             /* rank 0 speaks and writes */
 } Loop;
 
 /* ---- inputs ---- */
@@ -122,7 +123,8 @@ static void start_ahead(Loop *l, WfArena *a)
     for (int i = 0; i < l->n_inputs; i++)
         bytes += column_bytes(l, i);
     if (bytes >= AHEAD_BYTES)
-        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->total, l->buffer, new_buffers(l));
+        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->total, l->rank, l->ranks, l->buffer,
+                              new_buffers(l));
 }
 
 /* Feeds the `count` rows in the buffers. */
@@ -214,7 +216,7 @@ static WfEvaluation evaluate(Loop *l, const WfDataset *d)
 {
     double loss = 0, weight = 0;
     int64_t hits = 0, seen = 0;
-    for (int64_t at = 0; at < d->samples; at += l->batch) {
+    for (int64_t at = l->rank * l->batch; at < d->samples; at += l->batch * l->ranks) {
         int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
         int64_t count = fits(l->t->exe, valid) ? valid : l->batch;
         wf_check_cancel(l->t->ctx);
@@ -231,13 +233,15 @@ static WfEvaluation evaluate(Loop *l, const WfDataset *d)
         if (predictions(l->t, &p))
             count_hits(l, &p, count, valid, &hits, &seen);
     }
-    return (WfEvaluation){.loss = weight > 0 ? loss / weight : NAN, .accuracy = seen ? (double)hits / (double)seen : NAN,
+    double sums[4] = {loss, weight, (double)hits, (double)seen};
+    wf_ranks_add(l->t, sums, 4);
+    return (WfEvaluation){.loss = sums[1] > 0 ? sums[0] / sums[1] : NAN, .accuracy = sums[3] > 0 ? sums[2] / sums[3] : NAN,
                           .samples = d->samples};
 }
 
 WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d)
 {
-    Loop l = {.t = t, .data = (WfDataset *)d};
+    Loop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
     l.batch = wf_train_batch(t->ctx, t->exe, t->options);
     allocate_buffers(&l);
@@ -261,7 +265,9 @@ static double rss_mb(void)
 static void number(WfStr *s, const char *key, double v)
 {
     wf_str_printf(s, "%s\"%s\": ", s->n > 1 ? ", " : "", key);
-    if (isfinite(v))
+    if (v == floor(v) && fabs(v) < 1e15)
+        wf_str_printf(s, "%lld", (long long)v);
+    else if (isfinite(v))
         wf_str_float(s, v);
     else
         wf_str_puts(s, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
@@ -283,7 +289,7 @@ static void open_out(Loop *l)
 {
     const char *out = l->t->options->out;
     struct stat st;
-    if (!out)
+    if (!out || l->rank)
         return;
     if (!stat(out, &st) && !S_ISDIR(st.st_mode))
         wf_fail(l->t->ctx, WEFT_ERR_USAGE, "--out %s is a file; name a folder", out);
@@ -309,6 +315,8 @@ static void progress(Loop *l, double loss, double norm, double lr, double ms)
 {
     const WfOptions *o = l->t->options;
     double now = wf_now();
+    if (l->rank)
+        return;
     bool due = l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->step % o->log_every == 0;
     char line[256];
     if (!due && l->step != l->total)
@@ -317,7 +325,7 @@ static void progress(Loop *l, double loss, double norm, double lr, double ms)
     double left = (now - l->first_step) / (double)l->step * (double)(l->total - l->step);
     WfArena *a = wf_arena_scratch(l->t->ctx);
     snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
-             (long long)l->step, (long long)l->total, loss, norm, lr, (double)l->batch / ms * 1e3, ms, rss_mb(),
+             (long long)l->step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks) / ms * 1e3, ms, rss_mb(),
              duration(a, left));
     fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line, l->t->terminal && l->step != l->total ? "" : "\n");
     wf_arena_free(a);
@@ -336,13 +344,15 @@ static void evaluation(Loop *l)
     if (isfinite(e.accuracy))
         number(&s, "eval_accuracy", e.accuracy);
     metrics_line(l, &s);
-    fprintf(stderr, "%s      eval: loss %.4f", l->t->terminal ? "\n" : "", e.loss);
-    if (isfinite(e.accuracy))
-        fprintf(stderr, "  accuracy %.2f %%", e.accuracy * 100);
-    fprintf(stderr, "  (%lld samples)\n", (long long)e.samples);
+    if (!l->rank) {
+        fprintf(stderr, "%s      eval: loss %.4f", l->t->terminal ? "\n" : "", e.loss);
+        if (isfinite(e.accuracy))
+            fprintf(stderr, "  accuracy %.2f %%", e.accuracy * 100);
+        fprintf(stderr, "  (%lld samples)\n", (long long)e.samples);
+    }
     wf_arena_free(a);
     bool better = isfinite(e.accuracy) ? e.accuracy > l->best : e.loss < l->best_loss;
-    if ((better || !l->evaluated) && l->t->options->out)
+    if ((better || !l->evaluated) && l->t->options->out && !l->rank)
         l->t->save(l->t->user, in_out(l, "best.safetensors"));
     if (better || !l->evaluated) {
         l->best = e.accuracy;
@@ -362,7 +372,7 @@ static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commi
         l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next step */
         hand_in(l, l->data, l->batch);
     } else {
-        int64_t n = wf_order_batch(order, batch, l->batch, l->index);
+        int64_t n = wf_order_batch(order, batch * l->ranks + l->rank, l->batch, l->index);
         feed(l, l->data, n, n);
     }
     lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
@@ -374,6 +384,9 @@ static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commi
     *commit = now;
     l->step++;
     wf_session_metric(s, "grad_norm", &norm);
+    wf_session_metric(s, "mean_loss", &loss); /* over the ranks, where there are several */
+    if (o->check_replicas && l->step % o->check_replicas == 0)
+        wf_session_compare(s, false);
     if (l->metrics) {
         WfArena *a = wf_arena_scratch(l->t->ctx);
         WfStr line = {.arena = a};
@@ -400,7 +413,7 @@ static void epochs(void *v)
     for (int64_t epoch = 0; l->step < l->total; epoch++) {
         WfOrder order = wf_order(l->data->samples, (uint64_t)o->seed, epoch, o->shuffle);
         for (int64_t b = 0; b < l->per_epoch && l->step < l->total; b++) {
-            wf_check_cancel(l->t->ctx);
+            wf_ranks_check_cancel(l->t);
             one_step(l, &order, b, &commit);
         }
         evaluation(l);
@@ -411,7 +424,12 @@ static void epochs(void *v)
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
-    Loop l = {.t = t, .best = -1, .best_loss = INFINITY, .started = wf_now()};
+    Loop l = {.t = t, .best = -1, .best_loss = INFINITY, .started = wf_now(), .ranks = 1};
+    if (t->comm) {
+        l.rank = wf_comm_rank(t->comm);
+        l.ranks = wf_comm_size(t->comm);
+        wf_session_join(t->session, t->comm);
+    }
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
     l.data = wf_dataset_open(t->ctx, t->arena, &o->data, l.inputs, l.n_inputs);
     if (o->eval_data.n)
@@ -421,10 +439,11 @@ void wf_train(WfTraining *t)
     if (o->check_finite && l.eval)
         wf_dataset_check_finite(l.eval);
     l.batch = wf_train_batch(t->ctx, t->exe, o);
-    l.per_epoch = l.data->samples / l.batch; /* an incomplete last batch is left out */
+    wf_ranks_agree(t, l.data, l.batch);
+    l.per_epoch = l.data->samples / (l.batch * l.ranks); /* an incomplete last batch is left out */
     if (!l.per_epoch)
-        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld", (long long)l.data->samples,
-                (long long)l.batch);
+        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)l.data->samples,
+                (long long)(l.batch * l.ranks), l.ranks > 1 ? " (the batches of all ranks together)" : "");
     l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
     allocate_buffers(&l);
     open_out(&l);
@@ -433,12 +452,12 @@ void wf_train(WfTraining *t)
     weft_status s = wf_guard(t->ctx, epochs, &l);
     wf_arena_free(scratch);
     if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
-        if (o->out) {
+        if (o->out && !l.rank) {
             t->save(t->user, in_out(&l, "final.safetensors"));
             if (!l.evaluated)
                 t->save(t->user, in_out(&l, "best.safetensors"));
         }
-        if (s == WEFT_ERR_CANCELLED)
+        if (s == WEFT_ERR_CANCELLED && !l.rank)
             fprintf(stderr, "\nstopped after step %lld%s%s\n", (long long)l.step, o->out ? "; weights are in " : "",
                     o->out ? in_out(&l, "final.safetensors") : "");
     }

@@ -81,12 +81,12 @@ int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *i
 
 /* ---- reading ahead ---- */
 
-/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples one ahead of the step. first and second:
- * a buffer per column each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives
+/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples one ahead of the step: of every
+ * `ranks` batches in a row the `rank`-th. first and second: a buffer per column each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives
  * no thread: gather in place then. */
 typedef struct WfAhead WfAhead;
 WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t total,
-                      void **first, void **second);
+                      int rank, int ranks, void **first, void **second);
 /* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, and WEFT_ERR_IO with
  * the file's name when the batch has not come for ten minutes. */
 void **wf_ahead_next(WfAhead *h);
@@ -108,7 +108,17 @@ typedef struct {
     void (*save)(void *user, const char *path);  /* writes the current weights atomically */
     void *user;
     bool terminal;               /* progress may rewrite its line */
+    WfComm *comm;                /* the ranks that train together; NULL: this process alone */
 } WfTraining;
+
+/* Compares what the ranks are about to do (model, plan, sequence of collectives, data, options); raises WEFT_ERR_RANK on
+ * every rank, naming what differs and where. Then all start from rank 0's state, or, without --init-sync, compare
+ * theirs. */
+void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch);
+/* wf_check_cancel, at the same step on all ranks. */
+void wf_ranks_check_cancel(WfTraining *t);
+/* Adds the values of all ranks, in order of rank; every rank gets the sums. */
+void wf_ranks_add(WfTraining *t, double *values, int n);
 
 /* Trains as the options say (data, steps or epochs, schedule, out). Stops cleanly when the context is cancelled: the
  * weights of the last finished step are saved, then WEFT_ERR_CANCELLED is raised. */

@@ -233,8 +233,15 @@ static void write_pair(Buckets *b, int bucket)
     b->to->source = first->source;
     WfVal s = append_list(b, strcmp(first->schema->name, "dist.broadcast") ? "dist.all_reduce_start" : "dist.broadcast_start",
                           first, in, n);
-    for (int i = 0; i < n; i++)
-        flying[i] = s + (WfVal)i;
+    for (int i = 0, k = 0; i < b->n; i++) {
+        const char *name = wf_value(b->g, wf_node(b->g, b->at[i].id)->out)->name;
+        if (b->at[i].bucket != bucket)
+            continue;
+        flying[k] = s + (WfVal)k;
+        if (name)
+            wf_name_value(b->to, flying[k], wf_arena_printf(b->to->arena, "%s.sent", name));
+        k++;
+    }
     WfVal w = append_list(b, "dist.wait", first, flying, n);
     for (int i = 0, k = 0; i < b->n; i++)
         if (b->at[i].bucket == bucket) {

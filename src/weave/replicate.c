@@ -23,6 +23,23 @@ static WfVal agreed(WfGraph *to, WfVal v, WfBuffers how)
     return wf_emit(to, "dist.broadcast", "vds", v, 0, "dp");
 }
 
+/* v over all ranks, named after what it is the gradient of, with the line that v comes from. */
+static WfVal reduced(WfGraph *to, WfVal v, const char *how, const char *of, const char *what)
+{
+    const WfNode *p = wf_producer(to, v);
+    to->source = p ? p->source : 0;
+    int before = to->values.n;
+    WfVal r = wf_emit(to, "dist.all_reduce", "vss", v, how, "dp");
+    to->source = 0;
+    if (r >= (WfVal)before) {
+        char *name = wf_arena_printf(to->arena, "%s.%s", of, what);
+        for (char *c = name; *c; c++)
+            *c = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '.' ? *c : '_';
+        wf_name_value(to, r, name);
+    }
+    return r;
+}
+
 WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
 {
     const WfOptions *o = env->options;
@@ -39,11 +56,11 @@ WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
     wf_copy_outputs(g, to, map);
     int n = to->outputs.n;
     for (int i = 0; i < n; i++) {
-        WfOutput *out = &to->outputs.at[i];
-        if (out->role == WF_OUT_GRAD)
-            out->val = wf_emit(to, "dist.all_reduce", "vss", out->val, o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean", "dp");
-        if (out->role == WF_OUT_LOSS && wf_dtype_is_float(wf_value(to, out->val)->dtype))
-            wf_add_output(to, WF_OUT_METRIC, "mean_loss", wf_emit(to, "dist.all_reduce", "vss", out->val, "mean", "dp"), 0);
+        WfOutput out = to->outputs.at[i];
+        if (out.role == WF_OUT_GRAD)
+            to->outputs.at[i].val = reduced(to, out.val, o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean", out.name, "grad");
+        if (out.role == WF_OUT_LOSS && wf_dtype_is_float(wf_value(to, out.val)->dtype))
+            wf_add_output(to, WF_OUT_METRIC, "mean_loss", reduced(to, out.val, "mean", "mean", "loss"), 0);
     }
     return to;
 }

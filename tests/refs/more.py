@@ -154,6 +154,9 @@ def cases():
     yield "argument_named_as_parameter", SameName, rows, of(optim.SGD, lr=0.1), {}
     half, n = torch.export.Dim("half", min=1, max=64), torch.export.Dim("n", min=1, max=64)
     pairs = lambda: [(torch.randn(2 * k, 8), torch.randint(0, 4, (2 * k,)), torch.randn(3 * k + 4)) for k in (3, 5, 2)]
+    size = torch.export.Dim("n", min=1, max=512)
+    sized = lambda: [(torch.randn(k, 8), torch.randint(0, 4, (k,))) for k in (6, 2, 9)]
+    yield "dynamic_plain", lambda: MLP(), sized, of(optim.AdamW, lr=0.01), dict(dynamic_shapes={"x": {0: size}, "y": {0: size}})
     yield "dynamic_multiples", Pairs, pairs, of(optim.SGD, lr=0.1), dict(
         dynamic_shapes={"x": {0: 2 * half}, "y": {0: 2 * half}, "z": {0: 3 * n + 1}})
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)

@@ -1,0 +1,33 @@
+/* Several ranks behind one command. The process that the user typed compiles the step into the cache, starts the ranks
+ * and watches over them; a rank is the same program with the same command line, which finds in its environment that it
+ * is one (ours, or that of mpirun, srun or torchrun). */
+#include "cli/cli.h"
+
+#include <string.h>
+
+WfCliProcess wf_cli_process;
+
+bool wf_cli_is_rank(void)
+{
+    const char *launcher = NULL;
+    wf_comm_announced(&launcher);
+    return launcher != NULL;
+}
+
+WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
+{
+    if (!wf_cli_is_rank())
+        return NULL;
+    WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads};
+    WfComm *comm = wf_comm_open(ctx, &c);
+    o->nproc = wf_comm_size(comm);
+    if (!o->threads)
+        o->threads = wf_comm_threads(comm);
+    return comm;
+}
+
+int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out)
+{
+    WfLaunch l = {.nproc = nproc, .argv = argv, .interrupt = wf_cli_process.signal, .out = out};
+    return wf_launch(ctx, &l);
+}
