@@ -4,7 +4,7 @@
  * exp: x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts; exp r by its Taylor polynomial of degree 7
  * (the rest is below 6e-9 relative, a tenth of an ulp); 2^n in two factors, so that results near the ends of
  * the range, denormals included, come out. Within 1.5 ulp of the exact value. tanh: below 0.625 an odd
- * polynomial (relative error 4e-8), above from exp(2x). Sums run over 16 lanes that are added in a balanced
+ * polynomial (relative error 4e-8), above from exp(-2|x|). Sums run over 16 lanes that are added in a balanced
  * tree, at either vector length. */
 
 #define SPLAT(x)           ((vf){0} + (float)(x))
@@ -194,34 +194,23 @@ TARGET static void softmax_back(int64_t rows, int64_t n, const float *p, float *
             STORE(d + j, LOAD(p + j) * (LOAD(d + j) - delta[i]) * scale);
 }
 
-INLINE void sigmoid_into(float *out, const float *in)
+/* By e = exp(-|x|), which never overflows: 1 / (1 + e), or e / (1 + e) below zero. */
+INLINE vf sigmoid_of(vf x)
 {
-    float t[16] __attribute__((aligned(64)));
-    for (int v = 0; v < PER16; v++)
-        STORE(t + v * VL, SPLAT(0) - LOAD(in + v * VL));
-    exp_into(t, t, 0);
-    for (int v = 0; v < PER16; v++)
-        STORE(out + v * VL, 1.0f / (1.0f + LOAD(t + v * VL)));
+    vf e = exp_below((vf)((vi)x | (int32_t)0x80000000)), r = 1.0f / (1.0f + e);
+    return SELECT(x < 0, e * r, r);
 }
 
-INLINE void tanh_into(float *out, const float *in)
+INLINE vf tanh_of(vf x)
 {
-    float t[16] __attribute__((aligned(64)));
-    for (int v = 0; v < PER16; v++)
-        STORE(t + v * VL, (vf)((vi)LOAD(in + v * VL) & 0x7fffffff) * 2.0f);
-    exp_into(t, t, 0);
-    for (int v = 0; v < PER16; v++) {
-        vf x = LOAD(in + v * VL), z = x * x;
-        vf large = 1.0f - 2.0f / (LOAD(t + v * VL) + 1.0f);
-        vi sign = (vi)x & (int32_t)0x80000000;
-        large = (vf)((vi)large | sign);
-        vf p = z * -5.70498872745e-3f + 2.06390887954e-2f;
-        p = p * z - 5.37397155531e-2f;
-        p = p * z + 1.33314422036e-1f;
-        p = p * z - 3.33332819422e-1f;
-        vf small = x + x * z * p, size = (vf)((vi)x & 0x7fffffff);
-        STORE(out + v * VL, SELECT(size < SPLAT(0.625f), small, large));
-    }
+    vf size = (vf)((vi)x & 0x7fffffff), e = exp_below(size * -2.0f), z = x * x;
+    vf large = (1.0f - e) / (1.0f + e);
+    large = (vf)((vi)large | ((vi)x & (int32_t)0x80000000));
+    vf p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    return SELECT(size < SPLAT(0.625f), x + x * z * p, large);
 }
 
 TARGET static void exp_rows(int64_t n, const float *in, float *out)
@@ -232,12 +221,12 @@ TARGET static void exp_rows(int64_t n, const float *in, float *out)
 
 TARGET static void sigmoid_rows(int64_t n, const float *in, float *out)
 {
-    for (int64_t j = 0; j < n; j += 16)
-        sigmoid_into(out + j, in + j);
+    for (int64_t j = 0; j < n; j += VL)
+        STORE(out + j, sigmoid_of(LOAD(in + j)));
 }
 
 TARGET static void tanh_rows(int64_t n, const float *in, float *out)
 {
-    for (int64_t j = 0; j < n; j += 16)
-        tanh_into(out + j, in + j);
+    for (int64_t j = 0; j < n; j += VL)
+        STORE(out + j, tanh_of(LOAD(in + j)));
 }
