@@ -57,6 +57,10 @@ static void key_of(weft_program *p, char hex[65])
     }
     wf_options_key(&p->options, &o);
     add_text(h, o.at);
+    if (p->options.nproc > 1) { /* what chooses the buckets */
+        wf_sha_add(h, &p->options.machine.flops, 2 * sizeof(double));
+        wf_sha_add(h, &p->options.machine.link[p->options.link], sizeof(WfLink));
+    }
     const char *const files[] = {p->options.loss_weights, p->options.pos_weight};
     for (size_t i = 0; i < WF_LEN(files); i++) /* what the step takes from them, not where they lie, decides */
         if (files[i]) {
@@ -132,6 +136,8 @@ void wf_program_compile(weft_program *p)
                    "this export was decomposed, which loses detach and no_grad, so gradients may be wrong");
     const char *cache = wf_cache_dir(p->ctx, p->arena, &p->options);
     Cached c = {.p = p};
+    if (p->options.nproc > 1)
+        wf_machine_load(p->ctx, p->arena, cache, &p->options.machine);
     if (cache && p->identity) {
         key_of(p, hex);
         c.path = wf_arena_printf(p->arena, "%s/x/%.2s/%s.weft", cache, hex, hex + 2);

@@ -240,6 +240,20 @@ void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all member
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
 void wf_team_free(WfTeam *t);                         /* NULL is fine */
 
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
+
+typedef enum { WF_LINK_LOCAL, WF_LINK_MPI, WF_LINKS } WfLinkKind;
+typedef struct { double latency, rate; } WfLink;     /* seconds of a small all_reduce; bytes per second of a large one */
+typedef struct {
+    double flops, bytes;     /* of one core, per second: multiplications and additions in products; memory traffic */
+    WfLink link[WF_LINKS];
+    bool measured;
+} WfMachine;
+void wf_machine_default(WfMachine *m);
+/* From dir/machine.json; the defaults where it is missing (dir may be NULL) or, with a warning, cannot be read. */
+void wf_machine_load(WfCtx *ctx, WfArena *a, const char *dir, WfMachine *m);
+void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m);
+
 /* ---- options: one table for the command line, weft_set, the help text and the key of an executable ---------------- */
 
 typedef enum { WF_LOSS_NONE, WF_LOSS_CROSS_ENTROPY, WF_LOSS_NLL, WF_LOSS_MSE, WF_LOSS_L1, WF_LOSS_SMOOTH_L1,
@@ -307,7 +321,10 @@ typedef struct {
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
-    bool eval, forward_only;
+    bool eval, forward_only, machine_bench;
+    /* not of the table: what is known of the machine and of the link between the ranks */
+    WfMachine machine;
+    WfLinkKind link;
 } WfOptions;
 
 struct WfParamGroup {

@@ -165,6 +165,8 @@ const WfOptionRow wf_option_table[] = {
      "weft graph: show the graph after this pass"},
     {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,
      "weft graph, weft opt: the evaluation form instead of the training step"},
+    {"machine", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(machine_bench), "false", "", NO_RANGE,
+     "weft bench: measure this machine for the planner"},
     {"run", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(run), "", "PASS", NO_RANGE,
      "weft opt: the pass to run; print: none"},
     {NULL, 0, 0, false, 0, NULL, NULL, 0, 0, 0, NULL},
@@ -386,6 +388,7 @@ void wf_options_init(WfCtx *ctx, WfArena *a, WfOptions *o)
         if (r->kind != WF_OPTION_STRINGS && r->kind != WF_OPTION_GROUPS)
             parse_field(ctx, o, r, r->fallback, (char *)o + r->offset);
     default_hypers(ctx, o);
+    wf_machine_default(&o->machine);
 }
 
 static void unknown_option(WfCtx *ctx, const char *name) WF_NORETURN;

@@ -25,6 +25,7 @@ int wf_cli_opt(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_hang(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_bench(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 
 /* What main was started with, and where its handler leaves the number of a signal. */
@@ -35,6 +36,7 @@ extern WfCliProcess wf_cli_process;
 bool wf_cli_is_rank(void);
 /* Joins the world that the launcher describes, and sets nproc and threads accordingly; NULL when nobody launched this. */
 WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o);
+WfLinkKind wf_cli_link(const WfComm *c);
 /* Starts nproc ranks of this program with that command line and waits for them: their exit code. out: the run's folder,
  * for `weft hang`; may be NULL. */
 int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out);

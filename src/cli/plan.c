@@ -70,6 +70,40 @@ static void put_calls(weft_program *p, const WfExeProgram *g)
     printf("; %d of them update the state\n", g->n_calls - g->commit);
 }
 
+/* When buckets start and arrive, and how much of that a step waits for, by the predicted cost of its calls. */
+static void put_timeline(weft_program *p, const WfExeProgram *g, const int64_t *symbols, int threads)
+{
+    double now = 0, free_at = 0, exposed = 0, sent = 0, *arrives = WF_NEWN(p->arena, double, (size_t)g->n_calls + 1);
+    int n = 0;
+    for (int c = 0; c < g->n_calls; c++) {
+        const WfExeCall *k = &g->calls[c];
+        if (k->kind == WF_CALL_START) {
+            if (!n++)
+                printf("  buckets, predicted%s, ms:\n  %10s  %10s  %10s  %10s  %10s\n",
+                       p->options.machine.measured ? "" : " (weft bench --machine measures this machine)", "MB", "start",
+                       "arrival", "hidden", "exposed");
+            free_at = (free_at > now ? free_at : now) + k->seconds;
+            arrives[c] = free_at;
+            sent += k->seconds;
+        } else if (k->kind == WF_CALL_WAIT) {
+            const WfExeCall *s = &g->calls[k->param[2]];
+            double late = arrives[k->param[2]] - now, hidden;
+            late = late > 0 ? late : 0;
+            hidden = s->seconds > late ? s->seconds - late : 0;
+            printf("  %10.3f  %10.3f  %10.3f  %10.3f  %10.3f  %s\n",
+                   (double)wf_exe_eval(p->exe, g->bufs[k->operand[0].buf].bytes, symbols) / 1048576.0,
+                   (arrives[k->param[2]] - s->seconds) * 1e3, arrives[k->param[2]] * 1e3, hidden * 1e3, late * 1e3, s->name);
+            exposed += late;
+            now += late;
+        } else {
+            now += k->seconds / threads;
+        }
+    }
+    if (n)
+        printf("  communication: %.3f ms in %d buckets, %.3f ms of it exposed; step: %.3f ms\n", sent * 1e3, n, exposed * 1e3,
+               now * 1e3);
+}
+
 int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     static const char *const names[] = {"training step", "evaluation"};
@@ -99,6 +133,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         printf("%s: %.3f MB slab with %d threads\n", names[k],
                (double)wf_session_slab_bytes(s->run) / 1048576.0, wf_session_threads(s->run));
         put_calls(p, &x->program[k]);
+        put_timeline(p, &x->program[k], symbols, wf_session_threads(s->run));
         put_buffers(p, &x->program[k], symbols);
         state = wf_session_state_bytes(s->run);
         weft_session_free(s);

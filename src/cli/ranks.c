@@ -21,10 +21,13 @@ WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
     WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads};
     WfComm *comm = wf_comm_open(ctx, &c);
     o->nproc = wf_comm_size(comm);
+    o->link = wf_cli_link(comm);
     if (!o->threads)
         o->threads = wf_comm_threads(comm);
     return comm;
 }
+
+WfLinkKind wf_cli_link(const WfComm *c) { return strstr(wf_comm_describe(c), "transport mpi") ? WF_LINK_MPI : WF_LINK_LOCAL; }
 
 int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out)
 {

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 5, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 6, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -79,6 +79,7 @@ typedef struct {
     int64_t param[32];           /* LIB */
     double fparam[8];
     int workspace;               /* LIB: its workspace buffer; -1 none */
+    double seconds;              /* predicted, on one thread; START: how long the bucket travels */
     const char *name;            /* the node, for messages: "%linear" */
     const char *where;           /* Python file:line and text, may be NULL */
     const char **checks;         /* KERNEL: place text of its k-th run-time check; LIB: checks[0] */

@@ -196,6 +196,7 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
         c->fparam[i] = json_number_value(json_array_get(fp, i));
     c->workspace = (int)INT(o, "workspace", -1, n_bufs - 1);
     c->follows = truth(l, o, "follows");
+    c->seconds = number(l, o, "seconds");
     c->name = string(l, field(l, o, "name"));
     c->where = string(l, field(l, o, "where"));
     c->n_checks = (int)json_array_size(checks);

@@ -6,6 +6,7 @@
  * row by row *follows* it: the executor runs it on the rows of a tile while they are in the cache, so the two calls
  * share one moment of time. */
 #include "plan/plan.h"
+#include "weave/weave.h"
 
 #include <string.h>
 
@@ -23,6 +24,7 @@ typedef struct {
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;
     bool *late;                  /* by node: belongs behind the commit point */
+    const WfOptions *options;    /* may be NULL */
     bool *follows;               /* by position */
     bool early;                  /* --update=early: there is no commit point */
 } Plan;
@@ -344,6 +346,9 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
 
 static void common(Plan *p, const WfNode *n, WfExeCall *c)
 {
+    WfMachine any;
+    wf_machine_default(&any);
+    c->seconds = wf_weave_seconds(p->g, p->options ? &p->options->machine : &any, n);
     c->workspace = -1;
     c->name = wf_arena_printf(p->a, "%%%s", wf_value_name(p->g, n->out));
     const WfSource *s = &p->g->sources.at[n->source];
@@ -450,6 +455,12 @@ static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
     c->operand = WF_NEWN(p->a, WfExeOperand, 1);
     c->operand[0].buf = wait ? p->bufs.at[p->buf_of[n->args[0].vals[0]]].inside : make_bucket(p, n);
     c->elements = p->bufs.at[c->operand[0].buf].shape[0];
+    WfMachine any;
+    wf_machine_default(&any);
+    WfLink link = p->options ? p->options->machine.link[p->options->link] : any.link[WF_LINK_LOCAL];
+    int64_t size;
+    if (!wait && wf_elit(p->g->exprs, p->bufs.at[c->operand[0].buf].bytes, &size))
+        c->seconds = link.latency + (double)size / link.rate;
     c->param[0] = broadcast ? WF_EXE_BROADCAST : WF_EXE_ALL_REDUCE;
     for (int i = 0; !broadcast && i < 4; i++)
         if (!strcmp(start->args[1].s, ops[i]))
@@ -594,7 +605,7 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
 
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind)
 {
-    Plan p = {.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
+    Plan p = {.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP, .options = env->options, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
     size_t nv = (size_t)g->values.n, nn = (size_t)g->nodes.n;
     p.buf_of = WF_NEWN(p.a, int, nv);
     p.update_of = WF_NEWN(p.a, int, nv);

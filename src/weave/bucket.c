@@ -5,14 +5,12 @@
  *
  *     finish(j) = min over i < j of  max(finish(i), r_j) + alpha + beta bytes(i+1 .. j)
  *
- * which is exact for one link that carries one bucket after the other. The sums themselves do not depend on it. */
+ * which is exact for one link that carries one bucket after the other. Of the cuts that reach the earliest arrival of the
+ * last bucket, the one with the fewest buckets is taken: every message costs its ranks work. The sums themselves do not
+ * depend on it. */
 #include "weave/schedule.h"
 
 #include <string.h>
-
-/* A link between processes of one host, until a measured one is known. */
-#define ALPHA 30e-6
-#define BETA (1 / 3e9)
 
 typedef struct {
     WfNodeId id;
@@ -28,6 +26,8 @@ typedef struct {
     WfGraph *to;
     WfVal *map;
     const WfOptions *o;
+    WfMachine machine;
+    WfLink link;
     int *position;           /* by node, in the new order */
     double *clock;           /* by position: when it is done */
     Member *at;
@@ -96,7 +96,7 @@ static void place(Buckets *b, const bool *feeds)
     double t = 0;
     for (int i = 1; i < b->g->nodes.n; i++)
         if (!is_collective(wf_node(b->g, (WfNodeId)i))) {
-            t += wf_weave_seconds((WfGraph *)b->g, wf_node(b->g, (WfNodeId)i));
+            t += wf_weave_seconds((WfGraph *)b->g, &b->machine, wf_node(b->g, (WfNodeId)i));
             b->clock[i] = t;
         }
 }
@@ -150,16 +150,30 @@ static bool can_wait(const Buckets *b, const int *list, int i, int j)
 static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
 {
     double *finish = WF_NEWN(b->g->arena, double, (size_t)n + 1);
+    WfLink k = b->link;
     for (int j = 0; j < n; j++) {
         double bytes = 0, best = -1;
         for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
             double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
             bytes += b->at[list[i]].bytes;
-            double t = (before > r ? before : r) + ALPHA + BETA * bytes;
+            double t = (before > r ? before : r) + k.latency + bytes / k.rate;
             if (best < 0 || t < best)
                 best = t, cut[j] = i;
         }
         finish[j] = best;
+    }
+    /* From the end: the largest bucket that still arrives in time, when what lies before it arrives as early as it can. */
+    double limit = n ? finish[n - 1] * (1 + 1e-6) : 0;
+    for (int j = n - 1; j >= 0; j = cut[j] - 1) {
+        double bytes = 0, cost = 0;
+        for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
+            double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
+            bytes += b->at[list[i]].bytes;
+            double c = k.latency + bytes / k.rate;
+            if ((before > r ? before : r) + c <= limit)
+                cut[j] = i, cost = c;
+        }
+        limit -= cost;
     }
 }
 
@@ -258,6 +272,10 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
     size_t n = (size_t)g->nodes.n + 1;
     Buckets b = {.g = g, .o = env->options, .to = wf_graph_like(g, WF_LOOP)};
     b.to->expand = false;
+    wf_machine_default(&b.machine);
+    if (b.o)
+        b.machine = b.o->machine;
+    b.link = b.machine.link[b.o ? b.o->link : WF_LINK_LOCAL];
     b.map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     b.position = WF_NEWN(g->arena, int, n);
     b.clock = WF_NEWN(g->arena, double, n);

@@ -1,12 +1,8 @@
 /* What a node costs, from its shape alone: FLOPs of products against the peak of one core, bytes of everything else
- * against its memory bandwidth. Only ratios matter to those who ask (when is a gradient ready, measured against how long
- * it travels), so the peaks are those of a middling server core. */
+ * against its memory bandwidth (base/machine.c). */
 #include "weave/weave.h"
 
 #include <string.h>
-
-#define FLOPS 100e9
-#define BYTES 10e9
 
 static double elements(WfGraph *g, WfVal v)
 {
@@ -43,7 +39,7 @@ static double flops(WfGraph *g, const WfNode *n)
     return 0;
 }
 
-double wf_weave_seconds(WfGraph *g, const WfNode *n)
+double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n)
 {
     WfVal in[WF_MAX_RESULTS];
     double bytes = 0;
@@ -56,5 +52,5 @@ double wf_weave_seconds(WfGraph *g, const WfNode *n)
         WfVal v = n->out + (WfVal)i;
         bytes += elements(g, v) * (double)wf_dtype_size(wf_value(g, v)->dtype);
     }
-    return flops(g, n) / FLOPS + bytes / BYTES;
+    return flops(g, n) / m->flops + bytes / m->bytes;
 }

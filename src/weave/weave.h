@@ -19,7 +19,7 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g);
 WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g);
 
 /* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves. */
-double wf_weave_seconds(WfGraph *g, const WfNode *n);
+double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n);
 
 /* Raises when a start has no wait or several, a wait waits for what was not started, or a tensor in flight is read. */
 void wf_weave_check(WfGraph *g);
