@@ -26,7 +26,7 @@ static const char suffix[] = {'f', 'd', 'i', 'l', 'i'};
 typedef struct { WfDim value, lo, hi; } Guard;
 typedef struct { Guard at[MAX_GUARDS]; int n; } Guards;
 
-typedef struct { WfDim var, size; bool reduced; int depth; char name[12]; WfDim weight; } Loop;
+typedef struct { WfDim var, size; bool reduced; int depth; char name[32]; WfDim weight; } Loop;
 typedef struct { int id; Class cls; int depth; } Val;  /* C variable v<id> */
 
 typedef struct { WfDim addr; int pass; bool guarded; } Access;
@@ -178,7 +178,7 @@ static int guards_depth(Em *m, const Guards *gd)
 static char *condition(Em *m, const Guards *gd, int on, const char *where)
 {
     WfStr s = {.arena = m->a};
-    char saved[12];
+    char saved[sizeof m->loop[0].name];
     if (where && m->vec >= 0) {
         memcpy(saved, m->loop[m->vec].name, sizeof saved);
         snprintf(m->loop[m->vec].name, sizeof saved, "%s", where);
@@ -238,7 +238,7 @@ static char *text_vv(Em *m, WfDim d) /* with vv for the vector variable */
 {
     if (m->vec < 0)
         return text(m, d);
-    char saved[12];
+    char saved[sizeof m->loop[0].name];
     memcpy(saved, m->loop[m->vec].name, sizeof saved);
     snprintf(m->loop[m->vec].name, sizeof saved, "vv");
     char *t = text(m, d);
@@ -301,7 +301,7 @@ static Val load(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
             define(m, r, "%s", fast);
         return r;
     }
-    char last[24];
+    char last[sizeof m->loop[0].name];
     snprintf(last, sizeof last, "(%s+%s-1)", vname(m), lanes(m));
     define(m, r, "zero_%c()", suffix[r.cls]);
     wf_str_printf(s, "if (%s) { if (%s && %s) v%d = %s; else ", uniform, condition(m, gd, 1, NULL),
