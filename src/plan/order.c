@@ -71,7 +71,7 @@ static bool shrinks(Plan *p, const WfNode *n)
     return n->op->family == WF_LOOPNEST;
 }
 
-/* --update=early: an update follows as soon as its gradient is there and nobody reads the old values later. */
+/* --update=early: an update follows as soon as its gradient is there and nobody reads the old value later. */
 static void advance_updates(Plan *p, WfNodeId *order, int n)
 {
     WfGraph *g = p->g;
