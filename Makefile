@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: build deps demo check bless bench install clean
+.PHONY: build deps demo demo-ranks check bless bench install clean
 
 build: deps
 	@tools/build.sh build $(CMAKE_FLAGS)
@@ -18,6 +18,12 @@ demo:
 	@tools/deps.sh build demo
 	@tools/build.sh build $(CMAKE_FLAGS)
 	@examples/demo.sh
+
+# Two ranks train; two do not agree; one is killed. Less than a minute.
+demo-ranks:
+	@tools/deps.sh build demo
+	@tools/build.sh build $(CMAKE_FLAGS)
+	@examples/demo_ranks.sh
 
 check:
 	@tools/deps.sh build check

@@ -1,35 +1,19 @@
-/* Calls, buffers, lifetimes. Nests and library calls of the loop graph become calls in the graph's order, except that
- * whatever only computes new state goes behind the commit point. A new value of a parameter, buffer or optimiser state
- * is written straight into its place when nothing reads the old value afterwards and the kernel may write in place;
- * otherwise a copy follows. Everything else gets a place in the slab for as long as it is needed; a kernel's result
- * takes over the memory of an operand that dies there, where the kernel allows it. A nest that reads a matrix product
- * row by row *follows* it: the executor runs it on the rows of a tile while they are in the cache, so the two calls
- * share one moment of time. */
-#include "plan/plan.h"
+/* Calls, buffers, lifetimes. Nests and library calls become calls in the order of order.c. A new value of a
+ * parameter, buffer or optimiser state is written straight into its place when nothing reads the old value
+ * afterwards and the kernel may write in place; otherwise a copy follows. Everything else gets a place in the
+ * slab for as long as it is needed; a kernel's result takes over the memory of an operand that dies there,
+ * where the kernel allows it. */
+#include "plan/private.h"
 #include "weave/weave.h"
 
 #include <string.h>
 
 enum { BUCKET_ALIGN = 64 };
 
-typedef struct {
-    WfGraph *g;
-    WfExe *x;
-    WfArena *a;
-    WfExeProgram *p;
-    WfKernelInfo *const *kernel;
-    int *buf_of;                 /* by value; -1 none */
-    int *update_of;              /* by value: the input it becomes directly; -1 */
-    int *call_of;                /* by node: its position; -1 */
-    WF_VEC(WfExeBuf) bufs;
-    WF_VEC(WfExeCall) calls;
-    bool *late;                  /* by node: belongs behind the commit point */
-    const WfOptions *options;    /* may be NULL */
-    bool *follows;               /* by position */
-    bool early;                  /* --update=early: there is no commit point */
-} Plan;
-
-static char *dup(Plan *p, const char *s) { return s ? wf_arena_strdup(p->a, s) : NULL; }
+static char *dup(Plan *p, const char *s)
+{
+    return s ? wf_arena_strdup(p->a, s) : NULL;
+}
 
 /* ---- symbols and inputs of the executable ---- */
 
@@ -66,8 +50,8 @@ void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
             }
         }
         if (used && !best.factor)
-            wf_fail(env->ctx, WEFT_ERR_UNSUPPORTED, "no argument's size tells the value of %s, which others depend on",
-                    s.name);
+            wf_fail(env->ctx, WEFT_ERR_UNSUPPORTED,
+                    "no argument's size tells the value of %s, which others depend on", s.name);
         if (!used)
             continue;
         wf_esym_range(e, id, &best.lo, &best.hi);
@@ -92,7 +76,13 @@ static int add_buf(Plan *p, WfExeBuf b)
 static WfExeBuf describe(Plan *p, WfVal v)
 {
     const WfValue *val = wf_value(p->g, v);
-    WfExeBuf b = {.dtype = val->dtype, .rank = val->rank, .first = -1, .last = -1, .same_as = -1, .inside = -1, .input = -1};
+    WfExeBuf b = {.dtype = val->dtype,
+                  .rank = val->rank,
+                  .first = -1,
+                  .last = -1,
+                  .same_as = -1,
+                  .inside = -1,
+                  .input = -1};
     memcpy(b.shape, val->shape, sizeof b.shape);
     wf_memory_strides(p->g, v, b.stride);
     b.bytes = wf_emul(p->g->exprs, wf_numel(p->g, v), (WfDim)wf_dtype_size(val->dtype));
@@ -120,9 +110,16 @@ static void plan_inputs(Plan *p)
             const WfInput *in = &g->inputs.at[i];
             const WfValue *v = wf_value(g, in->val);
             WfExeInput *e = &x->inputs[i];
-            *e = (WfExeInput){.role = (WfExeRole)in->role, .name = dup(p, in->name), .dtype = v->dtype, .rank = v->rank,
-                              .trainable = in->trainable, .persistent = in->persistent, .fill = in->fill,
-                              .of = dup(p, in->of), .n_aliases = in->n_aliases, .aliases = in->aliases};
+            *e = (WfExeInput){.role = (WfExeRole)in->role,
+                              .name = dup(p, in->name),
+                              .dtype = v->dtype,
+                              .rank = v->rank,
+                              .trainable = in->trainable,
+                              .persistent = in->persistent,
+                              .fill = in->fill,
+                              .of = dup(p, in->of),
+                              .n_aliases = in->n_aliases,
+                              .aliases = in->aliases};
             memcpy(e->shape, v->shape, sizeof e->shape);
         }
     }
@@ -137,170 +134,6 @@ static void plan_inputs(Plan *p)
     }
 }
 
-/* ---- order ---- */
-
-static WfVal base_of(Plan *p, WfVal v)
-{
-    const WfNode *n;
-    while ((n = wf_producer(p->g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
-        v = wf_tensor(n, 0);
-    return v;
-}
-
-/* What a node reads, through views. */
-static int reads(Plan *p, const WfNode *n, WfVal *out)
-{
-    if (n->op->family == WF_LIBRARY) {
-        WfLibraryCall c = {0};
-        int k = 0;
-        n->op->describe(p->g, n, &c);
-        for (int i = 0; i < c.n; i++)
-            if (c.at[i].v && c.at[i].v != WF_STATUS && (c.at[i].v < n->out || c.at[i].v >= n->out + (WfVal)n->n_out))
-                out[k++] = base_of(p, c.at[i].v);
-        return k;
-    }
-    int k = wf_operands(n, out, WF_MAX_RESULTS);
-    for (int i = 0; i < k; i++)
-        out[i] = base_of(p, out[i]);
-    return k;
-}
-
-static bool is_call(const WfNode *n)
-{
-    return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE;
-}
-
-static void find_late(Plan *p)
-{
-    WfGraph *g = p->g;
-    bool *needed = WF_NEWN(p->a, bool, (size_t)g->values.n);  /* by something before the commit point */
-    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
-    for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].role != WF_OUT_UPDATE)
-            needed[g->outputs.at[i].val] = true;
-    for (int i = g->nodes.n - 1; i > 0; i--) {
-        const WfNode *n = wf_node(g, (WfNodeId)i);
-        if (!is_call(n))
-            continue;
-        bool late = true; /* feeds only late calls or state */
-        for (int k = 0; k < n->n_out; k++)
-            late &= !needed[n->out + (WfVal)k];
-        p->late[i] = late;
-        if (!late) {
-            int c = reads(p, n, in);
-            for (int k = 0; k < c; k++)
-                needed[in[k]] = true;
-        }
-    }
-}
-
-/* Nests with small results (norms of gradients) may run as soon as their inputs are there: they only end lifetimes. */
-static bool shrinks(Plan *p, const WfNode *n)
-{
-    int64_t size;
-    for (int r = 0; r < n->n_out; r++)
-        if (!wf_elit(p->g->exprs, wf_numel(p->g, n->out + (WfVal)r), &size) || size > 65536)
-            return false;
-    return n->op->family == WF_LOOPNEST;
-}
-
-/* --update=early: an update follows as soon as its gradient is there and nobody will read the old values any more. */
-static void advance_updates(Plan *p, WfNodeId *order, int n)
-{
-    WfGraph *g = p->g;
-    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
-    int *ready = WF_NEWN(p->a, int, (size_t)n + 1); /* by position: the call it may follow */
-    int *made = WF_NEWN(p->a, int, (size_t)g->values.n), *read = WF_NEWN(p->a, int, (size_t)g->values.n);
-    for (int c = 0; c < n; c++) {
-        const WfNode *nd = wf_node(g, order[c]);
-        int k = reads(p, nd, in), at = 0;
-        bool late = p->late[order[c]];
-        for (int j = 0; j < k; j++)
-            at = made[in[j]] > at ? made[in[j]] : at;
-        for (int i = 0; late && i < g->outputs.n; i++) { /* the old value of what it writes must have been read */
-            const WfOutput *o = &g->outputs.at[i];
-            WfVal was = o->role == WF_OUT_UPDATE ? g->inputs.at[o->input].val : 0;
-            if (was && o->val >= nd->out && o->val < nd->out + (WfVal)nd->n_out)
-                at = read[was] > at ? read[was] : at;
-        }
-        ready[c] = late || shrinks(p, nd) ? at : c;
-        for (int j = 0; j < k; j++)
-            read[in[j]] = ready[c] > read[in[j]] ? ready[c] : read[in[j]];
-        for (int r = 0; r < nd->n_out; r++)
-            made[nd->out + (WfVal)r] = ready[c];
-    }
-    WfNodeId *sorted = WF_NEWN(p->a, WfNodeId, (size_t)n + 1);
-    int m = 0;
-    for (int at = 0; at < n; at++) /* stable: the call itself, then the updates that may follow it */
-        for (int late = 0; late < 2; late++)
-            for (int c = 0; c < n; c++)
-                if (ready[c] == at && (p->late[order[c]] || ready[c] != c) == late)
-                    sorted[m++] = order[c];
-    memcpy(order, sorted, (size_t)m * sizeof *order);
-}
-
-static void order_calls(Plan *p, WfNodeId *order, int *n)
-{
-    for (int late = 0; late < 2; late++) {
-        if (late)
-            p->p->commit = *n;
-        for (int i = 1; i < p->g->nodes.n; i++)
-            if (is_call(wf_node(p->g, (WfNodeId)i)) && p->late[i] == late)
-                order[(*n)++] = (WfNodeId)i;
-    }
-    if (p->early) {
-        advance_updates(p, order, *n);
-        p->p->commit = *n;
-    }
-}
-
-/* ---- followers ---- */
-
-/* The last matrix product whose dense rows nest nd reads tile by tile; 0: none. */
-static WfNodeId leader(Plan *p, WfNodeId id)
-{
-    const WfNode *nd = wf_node(p->g, id);
-    WfNodeId last = 0;
-    for (int j = 0; nd->op->family == WF_LOOPNEST && j < nd->args[0].n; j++) {
-        const WfNode *n = wf_producer(p->g, nd->args[0].vals[j]);
-        WfLibraryCall c = {0};
-        WfStrided s;
-        if (!p->kernel[id]->by_tile[j] || !n || n->op->family != WF_LIBRARY || n->n_out != 1)
-            continue;
-        n->op->describe(p->g, n, &c);
-        if (strcmp(c.kind, "gemm") || !wf_call_operand(p->g, &c, c.n - 1, NULL, &s) || s.base != n->out || s.offset != 0)
-            continue;
-        WfNodeId at = wf_value(p->g, n->out)->node;
-        last = !last || p->call_of[at] > p->call_of[last] ? at : last;
-    }
-    return last;
-}
-
-/* Nests that may follow a product move right behind it, when all else that they read is there. */
-static void find_followers(Plan *p, WfNodeId *order, int n)
-{
-    WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
-    p->follows = WF_NEWN(p->a, bool, (size_t)n + 1);
-    for (int c = 1; c < n; c++) {
-        WfNodeId id = order[c], before = p->late[id] ? 0 : leader(p, id);
-        const WfNode *nd = wf_node(p->g, id);
-        int at = before ? p->call_of[before] : -1, k = at < 0 ? 0 : reads(p, nd, in);
-        bool ready = at >= 0 && !(at + 1 < n && p->follows[at + 1]);
-        for (int j = 0; j < k && ready; j++)
-            ready = !wf_producer(p->g, in[j]) || p->call_of[wf_value(p->g, in[j])->node] <= at;
-        if (!ready)
-            continue;
-        for (int i = c; i > at + 1; i--) {
-            order[i] = order[i - 1];
-            p->follows[i] = p->follows[i - 1];
-            p->call_of[order[i]] = i;
-        }
-        order[at + 1] = id;
-        p->call_of[id] = at + 1;
-        p->follows[at + 1] = true;
-    }
-}
-
 /* ---- updates in place ---- */
 
 static void find_updates(Plan *p, const WfNodeId *order, int n)
@@ -310,14 +143,15 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
     WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
     memset(last_read, -1, (size_t)g->values.n * sizeof *last_read);
     for (int c = 0; c < n; c++) {
-        int k = reads(p, wf_node(g, order[c]), in);
+        int k = wf_plan_reads(p, wf_node(g, order[c]), in);
         for (int j = 0; j < k; j++)
             last_read[in[j]] = c;
     }
     for (int i = 0; i < g->outputs.n; i++) {
         const WfOutput *o = &g->outputs.at[i];
         const WfNode *nd = o->val ? wf_producer(g, o->val) : NULL;
-        if (o->role != WF_OUT_UPDATE || !nd || nd->op->family == WF_COLLECTIVE || p->update_of[o->val] >= 0 || wf_value(g, o->val)->ordered)
+        if (o->role != WF_OUT_UPDATE || !nd || nd->op->family == WF_COLLECTIVE || p->update_of[o->val] >= 0 ||
+            wf_value(g, o->val)->ordered)
             continue;
         int c = p->call_of[wf_value(g, o->val)->node];
         WfVal old = g->inputs.at[o->input].val;
@@ -409,7 +243,13 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
             c->elements = wf_eadd(p->g->exprs, c->elements, m);
         }
     }
-    WfExeBuf w = {.place = WF_PLACE_SLAB, .dtype = WF_U8, .first = -1, .last = -1, .same_as = -1, .inside = -1, .input = -1};
+    WfExeBuf w = {.place = WF_PLACE_SLAB,
+                  .dtype = WF_U8,
+                  .first = -1,
+                  .last = -1,
+                  .same_as = -1,
+                  .inside = -1,
+                  .input = -1};
     w.name = "workspace";
     c->workspace = add_buf(p, w);
 }
@@ -418,20 +258,30 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
 static int make_bucket(Plan *p, const WfNode *n)
 {
     WfExprs *e = p->g->exprs;
-    WfExeBuf bucket = {.place = WF_PLACE_ARENA, .dtype = wf_value(p->g, n->out)->dtype, .rank = 1, .first = -1,
-                       .last = -1, .same_as = -1, .inside = -1, .input = -1, .name = "bucket"};
+    WfExeBuf bucket = {.place = WF_PLACE_ARENA,
+                       .dtype = wf_value(p->g, n->out)->dtype,
+                       .rank = 1,
+                       .first = -1,
+                       .last = -1,
+                       .same_as = -1,
+                       .inside = -1,
+                       .input = -1,
+                       .name = "bucket"};
     int id = add_buf(p, bucket);
     WfDim at = 0;
     for (int i = 0; i < n->n_out; i++) {
         WfVal v = n->args[0].vals[i];
         WfExeBuf *b = p->buf_of[v] < 0 ? NULL : &p->bufs.at[p->buf_of[v]];
         if (!b || b->place != WF_PLACE_SLAB || p->update_of[v] >= 0)
-            wf_fail_node(p->g, n, WEFT_ERR_USAGE, "%%%s has no memory of its own that could travel: copy it first",
+            wf_fail_node(p->g, n, WEFT_ERR_USAGE,
+                         "%%%s has no memory of its own that could travel: copy it first",
                          wf_value_name(p->g, v));
         b->place = WF_PLACE_ARENA;
         b->inside = id;
         b->at = at;
-        at = wf_eadd(e, at, wf_emul(e, wf_efloordiv(e, wf_eadd(e, b->bytes, BUCKET_ALIGN - 1), BUCKET_ALIGN), BUCKET_ALIGN));
+        at = wf_eadd(
+            e, at,
+            wf_emul(e, wf_efloordiv(e, wf_eadd(e, b->bytes, BUCKET_ALIGN - 1), BUCKET_ALIGN), BUCKET_ALIGN));
     }
     WfExeBuf *made = &p->bufs.at[id];
     made->bytes = at;
@@ -448,7 +298,8 @@ static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
     const WfNode *start = wait ? wf_producer(p->g, n->args[0].vals[0]) : n;
     bool broadcast = !strcmp(start->schema->name, "dist.broadcast_start");
     if (!start || (!broadcast && strcmp(start->schema->name, "dist.all_reduce_start")))
-        wf_fail_node(p->g, n, WEFT_ERR_USAGE, "it is not in the form of start and wait: run weave/bucket first");
+        wf_fail_node(p->g, n, WEFT_ERR_USAGE,
+                     "it is not in the form of start and wait: run weave/bucket first");
     c->kind = wait ? WF_CALL_WAIT : WF_CALL_START;
     c->symbol = dup(p, start->args[2].s);
     c->n = 1;
@@ -484,7 +335,10 @@ static void copy_call(Plan *p, WfVal from, int to_buf, WfExeCall *c)
     c->name = "copy";
 }
 
-static int input_buf(Plan *p, int graph_input) { return p->buf_of[p->g->inputs.at[graph_input].val]; }
+static int input_buf(Plan *p, int graph_input)
+{
+    return p->buf_of[p->g->inputs.at[graph_input].val];
+}
 
 static void plan_calls(Plan *p, const WfNodeId *order, int n)
 {
@@ -527,6 +381,8 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         p->p->commit = p->calls.n;
 }
 
+/* ---- lifetimes ---- */
+
 static void together(WfExeBuf *b, int follower)
 {
     b->first = b->first > follower - 1 ? follower - 1 : b->first;
@@ -560,7 +416,8 @@ static void lifetimes(Plan *p)
     for (int i = 0; i < p->p->n_outputs; i++) /* outputs are read when the program is over */
         if (p->p->outputs[i].buf >= 0)
             p->bufs.at[p->p->outputs[i].buf].last = p->calls.n;
-    for (int i = 0; i < p->bufs.n; i++) { /* a bucket lives from its first tensor's birth to its last one's death */
+    for (int i = 0; i < p->bufs.n;
+         i++) { /* a bucket lives from its first tensor's birth to its last one's death */
         const WfExeBuf *b = &p->bufs.at[i];
         WfExeBuf *in = b->inside >= 0 ? &p->bufs.at[b->inside] : NULL;
         if (!in || b->first < 0)
@@ -595,7 +452,8 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
                 int ib = p->buf_of[nd->args[0].vals[j]], ob = p->buf_of[nd->out + (WfVal)o];
                 WfExeBuf *in = &p->bufs.at[ib], *out = &p->bufs.at[ob];
                 if (!k->inplace[o * n_in + j] || in->place != WF_PLACE_SLAB || out->place != WF_PLACE_SLAB ||
-                    (p->follows[c] && leader_reads(p, c, ib)) || in->last != c || in->bytes != out->bytes || taken[ib] || out->same_as >= 0)
+                    (p->follows[c] && leader_reads(p, c, ib)) || in->last != c || in->bytes != out->bytes ||
+                    taken[ib] || out->same_as >= 0)
                     continue;
                 out->same_as = ib;
                 taken[ib] = true;
@@ -603,9 +461,24 @@ static void take_over(Plan *p, const WfNodeId *order, int n)
     }
 }
 
+static void plan_outputs(Plan *p)
+{
+    WfGraph *g = p->g;
+    p->p->outputs = WF_NEWN(p->a, WfExeOutput, (size_t)g->outputs.n + 1);
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        WfExeOutput *e = &p->p->outputs[p->p->n_outputs++];
+        *e = (WfExeOutput){.role = (WfExeOutRole)o->role, .name = dup(p, o->name), .input = o->input};
+        e->buf = o->val ? p->buf_of[o->val] : -1;
+        if (o->role == WF_OUT_UPDATE || o->role == WF_OUT_GRAD)
+            e->input = input_index(p->x, &g->inputs.at[o->input]);
+    }
+}
+
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind)
 {
-    Plan p = {.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP, .options = env->options, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
+    Plan p = {.options = env->options, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
+    p.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP;
     size_t nv = (size_t)g->values.n, nn = (size_t)g->nodes.n;
     p.buf_of = WF_NEWN(p.a, int, nv);
     p.update_of = WF_NEWN(p.a, int, nv);
@@ -616,24 +489,11 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     memset(p.call_of, -1, nn * sizeof(int));
     wf_plan_symbols(env, g, x);
     plan_inputs(&p);
-    find_late(&p);
     WfNodeId *order = WF_NEWN(p.a, WfNodeId, nn);
-    int n = 0;
-    order_calls(&p, order, &n);
-    for (int c = 0; c < n; c++)
-        p.call_of[order[c]] = c;
-    find_followers(&p, order, n);
+    int n = wf_plan_order(&p, order);
     find_updates(&p, order, n);
     plan_calls(&p, order, n);
-    p.p->outputs = WF_NEWN(p.a, WfExeOutput, (size_t)g->outputs.n + 1);
-    for (int i = 0; i < g->outputs.n; i++) {
-        const WfOutput *o = &g->outputs.at[i];
-        WfExeOutput *e = &p.p->outputs[p.p->n_outputs++];
-        *e = (WfExeOutput){.role = (WfExeOutRole)o->role, .name = dup(&p, o->name), .input = o->input};
-        e->buf = o->val ? p.buf_of[o->val] : -1;
-        if (o->role == WF_OUT_UPDATE || o->role == WF_OUT_GRAD)
-            e->input = input_index(x, &g->inputs.at[o->input]);
-    }
+    plan_outputs(&p);
     p.p->calls = p.calls.at;
     p.p->n_calls = p.calls.n;
     p.p->bufs = p.bufs.at;

@@ -15,12 +15,21 @@ static bool is_updated(const WfGraph *g, int input)
     return false;
 }
 
-/* What the step reads in place of its input; integers cannot be averaged, and are rank 0's. */
-static WfVal agreed(WfGraph *to, WfVal v, WfBuffers how)
+static void name_after(WfGraph *to, WfVal v, const char *of, const char *what)
 {
-    if (how == WF_BUFFERS_MEAN && wf_dtype_is_float(wf_value(to, v)->dtype))
-        return wf_emit(to, "dist.all_reduce", "vss", v, "mean", "dp");
-    return wf_emit(to, "dist.broadcast", "vds", v, 0, "dp");
+    char *name = wf_arena_printf(to->arena, "%s.%s", of, what);
+    for (char *c = name; *c; c++)
+        *c = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '.' ? *c : '_';
+    wf_name_value(to, v, name);
+}
+
+/* What the step reads in place of its input; integers cannot be averaged, and are rank 0's. */
+static WfVal agreed(WfGraph *to, WfVal v, const char *name, WfBuffers how)
+{
+    bool mean = how == WF_BUFFERS_MEAN && wf_dtype_is_float(wf_value(to, v)->dtype);
+    WfVal r = mean ? wf_emit(to, "dist.all_reduce", "vss", v, "mean", "dp") : wf_emit(to, "dist.broadcast", "vds", v, 0, "dp");
+    name_after(to, r, name, "agreed");
+    return r;
 }
 
 /* v over all ranks, named after what it is the gradient of, with the line that v comes from. */
@@ -31,12 +40,8 @@ static WfVal reduced(WfGraph *to, WfVal v, const char *how, const char *of, cons
     int before = to->values.n;
     WfVal r = wf_emit(to, "dist.all_reduce", "vss", v, how, "dp");
     to->source = 0;
-    if (r >= (WfVal)before) {
-        char *name = wf_arena_printf(to->arena, "%s.%s", of, what);
-        for (char *c = name; *c; c++)
-            *c = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '.' ? *c : '_';
-        wf_name_value(to, r, name);
-    }
+    if (r >= (WfVal)before)
+        name_after(to, r, of, what);
     return r;
 }
 
@@ -49,7 +54,7 @@ WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
     wf_copy_inputs(g, to, map);
     for (int i = 0; i < g->inputs.n && o->buffers != WF_BUFFERS_NONE; i++)
         if (g->inputs.at[i].role == WF_IN_BUFFER && is_updated(g, i))
-            map[g->inputs.at[i].val] = agreed(to, map[g->inputs.at[i].val], o->buffers);
+            map[g->inputs.at[i].val] = agreed(to, map[g->inputs.at[i].val], g->inputs.at[i].name, o->buffers);
     for (int i = 1; i < g->nodes.n; i++)
         if (live[i])
             wf_copy_node(g, wf_node(g, (WfNodeId)i), to, map);

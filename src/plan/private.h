@@ -1,0 +1,31 @@
+/* Private to plan: one program while it is planned. order.c decides when a call runs, lifetime.c what it is
+ * and where its operands lie. */
+#ifndef WF_PLAN_PRIVATE_H
+#define WF_PLAN_PRIVATE_H
+
+#include "plan/plan.h"
+
+typedef struct {
+    WfGraph *g;
+    WfExe *x;
+    WfArena *a;
+    WfExeProgram *p;
+    WfKernelInfo *const *kernel;
+    int *buf_of;    /* by value; -1 none */
+    int *update_of; /* by value: the input it becomes directly; -1 */
+    int *call_of;   /* by node: its position; -1 */
+    WF_VEC(WfExeBuf) bufs;
+    WF_VEC(WfExeCall) calls;
+    const WfOptions *options; /* may be NULL */
+    bool *late;    /* by node: belongs behind the commit point */
+    bool *follows; /* by position */
+    bool early;    /* --update=early: there is no commit point */
+} Plan;
+
+/* Fills order with the nodes that are calls and returns how many; sets late, follows, call_of and the
+ * program's commit point. */
+int wf_plan_order(Plan *p, WfNodeId *order);
+/* The values a call reads, through views; returns how many. out has room for WF_MAX_RESULTS * 8. */
+int wf_plan_reads(Plan *p, const WfNode *n, WfVal *out);
+
+#endif
