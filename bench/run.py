@@ -4,6 +4,7 @@
     make bench                                     all workloads, 1 and 2 threads
     make bench BENCH_FLAGS="mlp lstm --rounds 3"
     make bench BENCH_FLAGS=--write                 also puts the tables into docs/performance.md
+    make bench BENCH_FLAGS="--only ranks"          two ranks of one thread against DistributedDataParallel
 
 Each round runs PyTorch as it comes, PyTorch at its best (fused optimiser and a heap that keeps its pages) and Weft, one
 after the other, in a changing order; a process's step time is the median of its steps, and a ratio is taken within a
@@ -57,15 +58,28 @@ def torch_step(workload, *flags):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def weft_train(workload, threads, steps, cache):
-    """One `weft train` process: its step times in ms, the time to its first step, its largest resident size."""
+def repeated(path, times):
+    """The same batch several times over: a batch for every rank."""
+    from safetensors.numpy import load_file, save_file
+    out = path.replace(".safetensors", f"-{times}.safetensors")
+    if not os.path.exists(out):
+        import numpy
+        save_file({k: numpy.concatenate([v] * times) for k, v in load_file(path).items()}, out)
+    return out
+
+
+def weft_train(workload, threads, steps, cache, ranks=1):
+    """One `weft train`: its step times in ms, the time to its first step, its largest resident size."""
     folder = os.path.join(WORK, workload)
     out = os.path.join(folder, "run")
     shutil.rmtree(out, ignore_errors=True)
+    data = os.path.join(folder, "inputs.safetensors")
+    if ranks > 1:
+        data = repeated(data, ranks)
     code, _, err, peak, _ = run([
-        WEFT, "train", os.path.join(folder, "model.pt2"), "--data", os.path.join(folder, "inputs.safetensors"),
+        WEFT, "train", os.path.join(folder, "model.pt2"), "--data", data,
         *{**WORKLOADS, **MORE}[workload], "--steps", str(steps), "--threads", str(threads), "--log-every", "1",
-        "--no-shuffle", "--cache-dir", cache, "--out", out])
+        "--nproc", str(ranks), "--no-shuffle", "--cache-dir", cache, "--out", out])
     if code != 0:
         raise RuntimeError(f"weft: {err.strip().splitlines()[0] if err.strip() else code}")
     rows = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
@@ -110,6 +124,26 @@ def measure_steps(workload, threads, rounds, steps, cache):
     ratios = sorted(w / min(e, t) for w, e, t in zip(result["weft"], result["eager"], result["tuned"]))
     return {**{k: statistics.median(v) for k, v in result.items()}, "ratio": statistics.median(ratios),
             "low": ratios[0], "high": ratios[-1]}
+
+
+def measure_ranks(workload, rounds, steps, cache):
+    weft_train(workload, 1, 3, cache, ranks=2)
+    flags = ["--world", "2", "--threads", "1", "--steps", str(steps), "--warmup", "2"]
+    runners = {
+        "ddp": lambda: torch_step(workload, "ddp", *flags)["step_ms"],
+        "tuned": lambda: torch_step(workload, "ddp", "--tuned", *flags)["step_ms"],
+        "weft": lambda: weft_train(workload, 1, steps + 2, cache, ranks=2)["step_ms"],
+        "alone": lambda: weft_train(workload, 1, steps + 2, cache)["step_ms"],
+    }
+    result = {name: [] for name in runners}
+    for i in range(rounds):
+        names = list(runners)
+        for name in names[i % 4:] + names[:i % 4]:
+            result[name].append(runners[name]())
+    ratios = sorted(w / min(e, t) for w, e, t in zip(result["weft"], result["ddp"], result["tuned"]))
+    scale = sorted(a / w for a, w in zip(result["alone"], result["weft"]))
+    return {**{k: statistics.median(v) for k, v in result.items()}, "ratio": statistics.median(ratios),
+            "low": ratios[0], "high": ratios[-1], "scale": statistics.median(scale)}
 
 
 def measure_memory(workload, cache):
@@ -166,38 +200,52 @@ def guarded(what, fn, failures):
 
 
 def measure(a):
-    failures, steps, memory, start = [], [], [], []
+    failures, steps, memory, start, ranks = [], [], [], [], []
+    wanted = lambda what: a.only in (None, what)
     cache = os.path.join(WORK, "cache")
     for w in a.workloads:
         print(w, file=sys.stderr)
         if guarded(w, lambda: export(w), failures) is None:
             continue
-        for t in a.threads:
+        for t in a.threads if wanted("steps") else []:
             r = guarded(f"{w}, {t} threads", lambda: measure_steps(w, t, a.rounds, a.steps, cache), failures)
             if r:
                 steps.append([w, str(t), number(r["eager"]), number(r["tuned"]), number(r["weft"]),
                               f"**{r['ratio']:.2f}**", f"{r['low']:.2f} to {r['high']:.2f}"])
                 print("  " + "  ".join(steps[-1]), file=sys.stderr)
-        r = guarded(f"{w}, memory", lambda: measure_memory(w, cache), failures)
+        r = guarded(f"{w}, ranks", lambda: measure_ranks(w, a.rounds, a.steps, cache), failures) if wanted("ranks") else None
+        if r:
+            ranks.append([w, number(r["ddp"]), number(r["tuned"]), number(r["weft"]), f"**{r['ratio']:.2f}**",
+                          f"{r['low']:.2f} to {r['high']:.2f}", number(r["scale"])])
+            print("  " + "  ".join(ranks[-1]), file=sys.stderr)
+        r = guarded(f"{w}, memory", lambda: measure_memory(w, cache), failures) if wanted("memory") else None
         if r:
             ratio = r["weft"] / r["torch"] if r["torch"] > 0 else None
             memory.append([w, number(r["torch"], 0), number(r["weft"], 0), number(ratio)])
-        r = guarded(f"{w}, start", lambda: measure_start(w, a.compile), failures)
+        r = guarded(f"{w}, start", lambda: measure_start(w, a.compile), failures) if wanted("start") else None
         if r:
             start.append([w, number(r["eager"])] + ([number(r["compile"])] if a.compile else []) +
                          [number(r["cold"]), number(r["warm"])])
-    return failures, steps, memory, start
+    return failures, steps, memory, start, ranks
 
 
-def report(a, failures, steps, memory, start):
-    parts = [machine(), "",
-             f"Step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / the better PyTorch.", "",
-             table(["workload", "threads", "PyTorch", "PyTorch tuned", "Weft", "ratio", "spread"], steps), "",
-             "Memory of a step in MB, 2 threads, beyond weights, optimiser state and batch.", "",
-             table(["workload", "PyTorch", "Weft", "ratio"], memory), "",
-             "Seconds from the start of the process to the end of the first step, 2 threads.", "",
-             table(["workload", "PyTorch"] + (["torch.compile"] if a.compile else []) +
-                   ["Weft, empty cache", "Weft, warm cache"], start)]
+def report(a, failures, steps, memory, start, ranks):
+    parts = [machine(), ""]
+    if steps:
+        parts += [f"Step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / the better PyTorch.", "",
+                  table(["workload", "threads", "PyTorch", "PyTorch tuned", "Weft", "ratio", "spread"], steps), ""]
+    if memory:
+        parts += ["Memory of a step in MB, 2 threads, beyond weights, optimiser state and batch.", "",
+                  table(["workload", "PyTorch", "Weft", "ratio"], memory), ""]
+    if start:
+        parts += ["Seconds from the start of the process to the end of the first step, 2 threads.", "",
+                  table(["workload", "PyTorch"] + (["torch.compile"] if a.compile else []) +
+                        ["Weft, empty cache", "Weft, warm cache"], start), ""]
+    if ranks:
+        parts += [f"Two ranks of one thread, step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / "
+                  "the better DistributedDataParallel; t1/t2: Weft on one rank / on two, the same batch a rank.", "",
+                  table(["workload", "DDP", "DDP tuned", "Weft", "ratio", "spread", "t1/t2"], ranks), ""]
+    parts = parts[:-1]
     if failures:
         parts += ["", "Not measured:", ""] + [f"- {f}" for f in failures]
     return "\n".join(parts) + "\n"
@@ -222,6 +270,7 @@ def main():
     p.add_argument("--steps", type=int, default=11, help="timed steps of each process")
     p.add_argument("--threads", type=lambda s: [int(t) for t in s.split(",")], default=[1, 2], metavar="1,2")
     p.add_argument("--compile", action="store_true", help="also torch.compile's time to the first step")
+    p.add_argument("--only", choices=["steps", "memory", "start", "ranks"], help="this table alone")
     p.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     a = p.parse_args()
     unknown = [w for w in a.workloads if w not in WORKLOADS and w not in MORE]
@@ -234,6 +283,8 @@ def main():
     failures, *tables = measure(a)
     text = report(a, failures, *tables)
     print(text)
+    if a.write and a.only:
+        p.error("--write wants all tables")
     if a.write:
         write(text)
     return 1 if failures else 0

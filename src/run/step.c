@@ -74,7 +74,7 @@ static void travel(void *arg)
     }
     WfCommOp op = {.kind = k->param[0] == WF_EXE_BROADCAST ? WF_BROADCAST : WF_ALL_REDUCE,
                    .dtype = s->x->program[b->kind].bufs[k->operand[0].buf].dtype,
-                   .send = c->pointer[0], .recv = c->pointer[0], .count = c->tiles, .node = k->name, .step = s->steps};
+                   .send = c->pointer[0], .recv = c->pointer[0], .count = c->tiles, .node = k->name, .step = s->steps + 1};
     if (op.kind == WF_BROADCAST)
         op.root = (int)k->param[1];
     else
