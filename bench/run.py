@@ -273,6 +273,8 @@ def main():
     p.add_argument("--only", choices=["steps", "memory", "start", "ranks"], help="this table alone")
     p.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     a = p.parse_args()
+    if a.write and a.only:
+        p.error("--write wants all tables")
     unknown = [w for w in a.workloads if w not in WORKLOADS and w not in MORE]
     if unknown:
         p.error(f"unknown workload {unknown[0]}")
@@ -283,8 +285,6 @@ def main():
     failures, *tables = measure(a)
     text = report(a, failures, *tables)
     print(text)
-    if a.write and a.only:
-        p.error("--write wants all tables")
     if a.write:
         write(text)
     return 1 if failures else 0
