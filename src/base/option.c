@@ -115,8 +115,9 @@ const WfOptionRow wf_option_table[] = {
     {"nproc", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(nproc), "1", "N", 1, 65536, 0, "processes of this training"},
     {"grad-reduce", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(grad_reduce), "mean", "mean|sum", NO_RANGE,
      "several processes: what becomes of their gradients"},
-    {"buffers", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(buffers), "rank0", "rank0|mean|none", NO_RANGE,
-     "several processes: buffers that a step changes are taken from rank 0, or averaged, before every step"},
+    {"buffers", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(buffers), "rank0", "rank0|mean|none|sync", NO_RANGE,
+     "several processes: buffers that a step changes are taken from rank 0, or averaged, before every step; sync: as rank0, "
+     "and batch norms take the statistics of all ranks' batches together"},
     {"bucket-mb", WF_OPTION_FLOAT, WF_GROUP_RUN, PLAN, AT(bucket_mb), "-1", "X", FROM(-1),
      "several processes: size of the buckets that gradients travel in (-1: the planner's choice, 0: each on its own)"},
     {"overlap", WF_OPTION_BOOL, WF_GROUP_RUN, PLAN, AT(overlap), "true", "", NO_RANGE,

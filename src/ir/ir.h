@@ -222,6 +222,7 @@ struct WfGraph {
     WfMap *names;          /* names given so far */
     uint32_t source;       /* given to new nodes */
     bool no_grad;          /* given to new nodes */
+    bool agree;            /* batch statistics are those of all ranks' batches together */
     int streams;           /* random streams handed out */
     const bool *wants;     /* during a vjp: operand slots whose gradient is needed */
     int *uses, uses_n;     /* wf_is_used's count */

@@ -61,11 +61,30 @@ static WfVal by_running(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b, 
     return wf_cast(g, y, wf_dtype_of(g, x));
 }
 
+/* Normalisation by the statistics of all ranks' batches: their sums travel, and the gradients of those sums travel back
+ * (torch.nn.SyncBatchNorm; the variance from centred values, in two passes). v: y, mean, biased variance, count. */
+static void over_ranks(WfGraph *g, WfVal x, WfVal w, WfVal b, uint32_t dims, double eps, WfVal *v)
+{
+    WfVal xx = wf_wide(g, x);
+    WfDtype t = wf_dtype_of(g, xx);
+    WfVal count = wf_emit(g, "dist.all_reduce", "vss", wf_dim_scalar(g, t, wf_count(g, xx, dims)), "sum", "dp");
+    WfVal sum = wf_emit(g, "dist.all_reduce", "vss", wf_sum(g, xx, dims, true), "sum", "dp");
+    v[1] = wf_div(g, sum, count);
+    WfVal off = wf_sub(g, xx, v[1]);
+    WfVal squares = wf_emit(g, "dist.all_reduce", "vss", wf_sum(g, wf_mul(g, off, off), dims, true), "sum", "dp");
+    v[2] = wf_div(g, squares, count);
+    v[3] = count;
+    WfVal y = wf_mul(g, off, wf_unary(g, "prim.rsqrt", wf_adds(g, v[2], eps)));
+    y = w ? wf_mul(g, y, wf_cast(g, w, t)) : y;
+    y = b ? wf_add(g, y, wf_cast(g, b, t)) : y;
+    v[0] = wf_cast(g, y, wf_dtype_of(g, x));
+}
+
 /* mean and var may be 0: then the batch's statistics are taken, whatever `training` says. */
 static Normed batch(WfGraph *g, const WfNode *n, WfVal mean, WfVal var, bool training, double momentum,
                     double eps)
 {
-    WfVal x = T(0), w = T(1), b = T(2), v[3];
+    WfVal x = T(0), w = T(1), b = T(2), v[4] = {0};
     Normed r = {.new_mean = mean, .new_var = var};
     if (wf_rank_of(g, x) < 2)
         wf_fail_node(g, n, WEFT_ERR_FILE, "input %s has no channels", wf_shape_text(g, x));
@@ -77,14 +96,19 @@ static Normed batch(WfGraph *g, const WfNode *n, WfVal mean, WfVal var, bool tra
     }
     uint32_t dims = WF_ALL_DIMS(wf_rank_of(g, x)) & ~2u;
     WfDim c = wf_size_of(g, x, 1);
-    wf_normalize(g, x, channels(g, n, w, x), channels(g, n, b, x), dims, eps, v);
+    if (g->agree)
+        over_ranks(g, x, channels(g, n, w, x), channels(g, n, b, x), dims, eps, v);
+    else
+        wf_normalize(g, x, channels(g, n, w, x), channels(g, n, b, x), dims, eps, v);
     r.y = v[0];
     r.mean = wf_reshape(g, v[1], 1, &c);
     WfVal biased = wf_reshape(g, v[2], 1, &c);
     r.rstd = wf_detach(g, wf_unary(g, "prim.rsqrt", wf_adds(g, biased, eps)));
     if (training && mean)
         r.new_mean = blend(g, mean, r.mean, momentum);
-    if (training && var)
+    if (training && var && v[3])
+        r.new_var = blend(g, var, wf_mul(g, biased, wf_div(g, v[3], wf_adds(g, v[3], -1))), momentum);
+    else if (training && var)
         r.new_var = blend(g, var, unbiased(g, biased, wf_count(g, x, dims)), momentum);
     return r;
 }

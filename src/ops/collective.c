@@ -56,11 +56,31 @@ static void identity_eval(WfOracle *o, const WfNode *n)
                (size_t)wf_oracle_numel(o, in[i]) * sizeof(double));
 }
 
+/* torch.distributed._functional_collectives in an exported program. Its groups are numbers that the exporting process
+ * gave; the first, 0, is the world. */
+static int functional_all_reduce(WfGraph *g, const WfNode *n, WfVal *out)
+{
+    const char *op = n->args[1].s, *group = n->args[2].s;
+    out[0] = wf_emit(g, "dist.all_reduce", "vss", wf_tensor(n, 0), !strcmp(op, "avg") ? "mean" : op,
+                     !strcmp(group, "0") ? "dp" : group);
+    return 1;
+}
+
+static int functional_wait(WfGraph *g, const WfNode *n, WfVal *out)
+{
+    (void)g;
+    out[0] = wf_tensor(n, 0);
+    return 1;
+}
+
 #define COLLECTIVE .family = WF_COLLECTIVE, .eval = identity_eval
 static const WfOp ops[] = {
     {.schema = "dist.all_reduce(Tensor self, str op=\"sum\", str group=\"dp\") -> Tensor", COLLECTIVE,
      .infer = reduce_infer, .vjp = reduce_vjp},
     {.schema = "dist.broadcast(Tensor self, int root=0, str group=\"dp\") -> Tensor", COLLECTIVE, .infer = same_infer},
+    {.schema = "_c10d_functional.all_reduce(Tensor input, str reduce_op, str group_name) -> Tensor",
+     .family = WF_COMPOSITE, .decompose = functional_all_reduce},
+    {.schema = "_c10d_functional.wait_tensor(Tensor tensor) -> Tensor", .family = WF_COMPOSITE, .decompose = functional_wait},
     {.schema = "dist.all_reduce_start(Tensor[] self, str op=\"sum\", str group=\"dp\") -> Tensor[]", COLLECTIVE,
      .infer = list_infer},
     {.schema = "dist.broadcast_start(Tensor[] self, int root=0, str group=\"dp\") -> Tensor[]", COLLECTIVE,

@@ -300,6 +300,8 @@ static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
     if (!start || (!broadcast && strcmp(start->schema->name, "dist.all_reduce_start")))
         wf_fail_node(p->g, n, WEFT_ERR_USAGE,
                      "it is not in the form of start and wait: run weave/bucket first");
+    if (strcmp(start->args[2].s, "dp"))
+        wf_fail_node(p->g, n, WEFT_ERR_UNSUPPORTED, "group \"%s\" is not known: only dp, all ranks, is", start->args[2].s);
     c->kind = wait ? WF_CALL_WAIT : WF_CALL_START;
     c->symbol = dup(p, start->args[2].s);
     c->n = 1;

@@ -39,9 +39,11 @@ void wf_check_claim(WfGraph *from, const WfNode *n, int i, WfGraph *to, WfVal v)
                      i, wf_shape_text(to, v), wf_shape_text(from, n->out + (WfVal)i));
 }
 
-static WfGraph *lower(WfGraph *g, WfLevel level)
+static WfGraph *lower(const WfPassEnv *env, WfGraph *g, WfLevel level)
 {
+    const WfOptions *o = env->options;
     WfGraph *to = wf_graph_like(g, level);
+    to->agree = o && o->nproc > 1 && o->buffers == WF_BUFFERS_SYNC && !env->eval;
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     bool *live = wf_live_nodes(g);
     wf_copy_inputs(g, to, map);
@@ -62,12 +64,10 @@ static WfGraph *lower(WfGraph *g, WfLevel level)
 
 WfGraph *wf_simplify_decompose(WfPassEnv *env, WfGraph *g)
 {
-    (void)env;
-    return lower(g, WF_OP);
+    return lower(env, g, WF_OP);
 }
 
 WfGraph *wf_simplify_prim(WfPassEnv *env, WfGraph *g)
 {
-    (void)env;
-    return lower(g, WF_PRIM);
+    return lower(env, g, WF_PRIM);
 }

@@ -58,7 +58,8 @@ static int ready(const Buckets *b, const WfNode *n)
 }
 
 /* Is a node wanted by collectives alone (the copy of a gradient into its bucket)? It then belongs right behind what it
- * reads, wherever it stands in the text. */
+ * reads, wherever it stands in the text; but what reads a collective itself stays where it is: when that arrives depends
+ * on the cuts. */
 static bool *find_feeders(const WfGraph *g)
 {
     bool *feeds = WF_NEWN(g->arena, bool, (size_t)g->nodes.n + 1);
@@ -73,6 +74,10 @@ static bool *find_feeders(const WfGraph *g)
         for (int j = 0; j < k; j++)
             if (in[j])
                 feeds[wf_value(g, wf_weave_base(g, in[j]))->node] = false;
+        for (int j = 0; j < k; j++) {
+            const WfNode *p = in[j] ? wf_producer(g, wf_weave_base(g, in[j])) : NULL;
+            feeds[i] &= !p || p->op->family != WF_COLLECTIVE;
+        }
         if (n->op->family != WF_LOOPNEST)
             feeds[i] = false;
     }

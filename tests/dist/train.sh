@@ -4,6 +4,7 @@
 source "$(dirname "$0")/common.sh"
 weft=${WEFT:-$PWD/build/weft} mlp=$PWD/tests/refs/dynamic_plain/model.pt2 resnet=$PWD/tests/refs/ddp4_resnet
 tensors=$PWD/tests/e2e/tensors.py
+PWD_AT_START=$PWD
 export XDG_CACHE_HOME=$work/cache
 cd "$work" || exit 1
 python3 "$tensors" good.safetensors x=F32:48x8:rand y=I64:48:mod4
@@ -45,6 +46,19 @@ done
 check "sums instead of means" begun --batch-size 6 --epochs 1 --nproc 2 --grad-reduce sum --out sum
 check "other bytes" sh -c '! cmp -s two/final.safetensors sum/final.safetensors'
 check "replicas are compared" begun --batch-size 6 --epochs 3 --nproc 2 --check-replicas 2 --out replicas
+
+# Synchronised batch norm is the batch norm of the big batch; by itself every rank has statistics of its own.
+norm=$PWD_AT_START/tests/refs/dynamic_norm/model.pt2
+python3 "$tensors" pictures.safetensors x=F32:48x3x8x8:rand y=I64:48:mod4
+normed() { run "$weft" train "$norm" --data pictures.safetensors --threads 1 --optimizer sgd --lr 0.1 --epochs 3 "$@"; [ $code -eq 0 ]; }
+check "batch norm, one rank" normed --batch-size 12 --out n1
+check "batch norm, synchronised over two" normed --batch-size 6 --nproc 2 --buffers sync --out n2
+check "batch norm, synchronised over three" normed --batch-size 4 --nproc 3 --buffers sync --out n3
+check "batch norm, not synchronised" normed --batch-size 6 --nproc 2 --out n4
+check "two: the losses of the big batch" close n1 n2 1e-5
+check "three: the losses of the big batch" close n1 n3 1e-5
+check "not synchronised: other losses" sh -c "! cmp -s n1/metrics.jsonl n4/metrics.jsonl"
+check "averaged buffers" normed --batch-size 6 --nproc 2 --buffers mean --check-replicas 1 --out n5
 
 # Evaluation is shared out, too.
 check "evaluation on one rank" begun --batch-size 12 --epochs 1 --eval-data good.safetensors --out e1

@@ -23,6 +23,17 @@ class MLP(nn.Module):
         return F.cross_entropy(self.b(torch.tanh(self.a(x))), y)
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.n, self.b = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3)
+        self.m, self.o = nn.BatchNorm2d(8, affine=False), nn.Linear(8, 4)
+
+    def forward(self, x, y):
+        h = self.m(self.b(torch.tanh(self.n(self.a(x)))))
+        return F.cross_entropy(self.o(torch.tanh(h).mean((2, 3))), y)
+
+
 class SameName(MLP):  # a parameter named as an argument of forward
     def __init__(self):
         super().__init__()
@@ -154,9 +165,11 @@ def cases():
     yield "argument_named_as_parameter", SameName, rows, of(optim.SGD, lr=0.1), {}
     half, n = torch.export.Dim("half", min=1, max=64), torch.export.Dim("n", min=1, max=64)
     pairs = lambda: [(torch.randn(2 * k, 8), torch.randint(0, 4, (2 * k,)), torch.randn(3 * k + 4)) for k in (3, 5, 2)]
-    size = torch.export.Dim("n", min=1, max=512)
+    size = torch.export.Dim("n", min=2, max=512)
     sized = lambda: [(torch.randn(k, 8), torch.randint(0, 4, (k,))) for k in (6, 2, 9)]
     yield "dynamic_plain", lambda: MLP(), sized, of(optim.AdamW, lr=0.01), dict(dynamic_shapes={"x": {0: size}, "y": {0: size}})
+    sized = lambda: [(torch.randn(k, 3, 8, 8), torch.randint(0, 4, (k,))) for k in (6, 2, 9)]
+    yield "dynamic_norm", Normed, sized, of(optim.SGD, lr=0.05, momentum=0.9), dict(dynamic_shapes={"x": {0: size}, "y": {0: size}})
     yield "dynamic_multiples", Pairs, pairs, of(optim.SGD, lr=0.1), dict(
         dynamic_shapes={"x": {0: 2 * half}, "y": {0: 2 * half}, "z": {0: 3 * n + 1}})
     yield "odd_parameters", Odd, rows, of(optim.AdamW, lr=0.01), dict(clip_norm=0.5)
