@@ -57,7 +57,8 @@ check "batch norm, synchronised over three" normed --batch-size 4 --nproc 3 --bu
 check "batch norm, not synchronised" normed --batch-size 6 --nproc 2 --out n4
 check "two: the losses of the big batch" close n1 n2 1e-5
 check "three: the losses of the big batch" close n1 n3 1e-5
-check "not synchronised: other losses" sh -c "! cmp -s n1/metrics.jsonl n4/metrics.jsonl"
+differ() { ! close "$@"; }
+check "not synchronised: other losses" differ n1 n4 1e-4
 check "averaged buffers" normed --batch-size 6 --nproc 2 --buffers mean --check-replicas 1 --out n5
 
 # Evaluation is shared out, too.
