@@ -16,6 +16,14 @@ works "steps run on into further epochs" train --steps 12 --threads 1 --out e
 check "12 lines" test "$(wc -l <e/metrics.jsonl)" -eq 12
 check "no path in the weights" sh -c "! grep -qF '$folder' a/final.safetensors"
 
+# A lower instruction set than the machine's, with nothing in the cache: compiling asks oneDNN nothing at the machine's own.
+data picture.safetensors x=F32:6x3x16x16:rand y=I64:6:mod3
+for t in 1 2; do
+    works "convolutions at x86-64-v3, $t threads" "$weft" train "$refs/vit_tiny_groups/model.pt2" \
+        --data picture.safetensors --steps 2 --threads $t --isa v3 --out v3-$t
+done
+check "the same bytes" cmp v3-1/final.safetensors v3-2/final.safetensors
+
 # A compiled step holds the weights of its loss: other weights in the same file are another step, also in the cache.
 first_loss() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[1]).readline())["loss"])' "$1/metrics.jsonl"; }
 weighted() { train --no-shuffle --loss cross_entropy --predictions 1 --loss-weights w.safetensors --steps 1 --threads 1 --out "$1"; }
