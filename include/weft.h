@@ -14,7 +14,7 @@
  *     weft_step(session, &loss);
  *
  * Every call that can fail returns a weft_status; weft_message(), weft_place() and weft_hint() then say what happened,
- * where, and what to do. The library keeps no global state, installs no signal handler, prints nothing and never
+ * where, and what to do (a NULL handle is WEFT_ERR_USAGE, with nobody to say it). The library keeps no global state, installs no signal handler, prints nothing and never
  * exits. Different contexts may be used from different threads at the same time; one context, with all its programs
  * and sessions, by one thread at a time. All sizes are in elements unless a name says bytes; all times in seconds. */
 #ifndef WEFT_H
@@ -97,7 +97,9 @@ WEFT_API void weft_cancel_flag(weft_context *ctx, volatile int *flag);
 /* Opens a .pt2 export or a compiled .weft step (told apart by content). libweft-run opens only the latter. */
 WEFT_API weft_status weft_open(weft_context *ctx, const char *path, weft_program **out);
 /* Sets one option by its command-line name without dashes ("lr", "loss", "clip-norm", ...), before the first session
- * of the program. A compiled step accepts only options that do not change its plan (lr, seed, threads, ...). */
+ * of the program. A compiled step accepts only options that do not change its plan (lr, seed, threads, ...). "lr" may
+ * also be set between steps, for all sessions of the program: that is how the caller's loop follows a schedule. Options
+ * of weft train's own loop (data, epochs, schedule, ...) are refused. */
 WEFT_API weft_status weft_set(weft_program *program, const char *option, const char *value);
 /* Compiles now (weft_session_new does it otherwise) and writes the step to a file that libweft-run trains. */
 WEFT_API weft_status weft_compile(weft_program *program);

@@ -269,15 +269,28 @@ static void do_new(void *v)
 weft_status weft_graph_new(weft_context *ctx, weft_program **out)
 {
     Node n = {.ctx = (WfCtx *)ctx};
-    weft_status r = wf_guard(n.ctx, do_new, &n);
+    weft_status r = ctx && out ? wf_guard(n.ctx, do_new, &n) : WEFT_ERR_USAGE;
     if (r == WEFT_OK)
         *out = n.p;
     return r;
 }
 
+static void not_built(void *v)
+{
+    weft_program *p = v;
+    wf_fail(p->ctx, WEFT_ERR_USAGE, "this program is not being built: it is finished, or was opened from a file");
+}
+
+static weft_status being_built(weft_program *p)
+{
+    return !p ? WEFT_ERR_USAGE : build_of(p) ? WEFT_OK : wf_guard(p->ctx, not_built, p);
+}
+
 /* Runs one building step unless an earlier one failed; the failure is kept. */
 static weft_value building(weft_program *p, void (*fn)(void *), Node *n)
 {
+    if (being_built(p) != WEFT_OK)
+        return 0;
     Build *b = build_of(p);
     n->p = p;
     n->ctx = p->ctx;
@@ -291,7 +304,7 @@ static void do_input(void *v)
 {
     Node *n = v;
     WfDim shape[WF_MAX_RANK];
-    if (n->rank < 0 || n->rank > WF_MAX_RANK || !n->name || n->dtype < WEFT_F32 || n->dtype > WEFT_BOOL)
+    if (n->rank < 0 || n->rank > WF_MAX_RANK || (n->rank && !n->shape) || !n->name || n->dtype < WEFT_F32 || n->dtype > WEFT_BOOL)
         wf_fail(n->ctx, WEFT_ERR_USAGE, "an input needs a name, a dtype and at most %d dimensions", WF_MAX_RANK);
     for (int i = 0; i < n->rank; i++) {
         if (n->shape[i] < -1 || (n->shape[i] == -1 && !n->symbol))
@@ -348,6 +361,8 @@ static void do_node(void *v)
 {
     Node *n = v;
     WfGraph *g = n->p->graph;
+    if (!n->op || !n->args)
+        wf_fail(n->ctx, WEFT_ERR_USAGE, "a node needs an op and arguments; those of an op without any are \"\"");
     const WfOp *op = wf_op_find(n->op);
     WfArg args[64];
     if (!op) {
@@ -396,18 +411,23 @@ weft_status weft_graph_output(weft_program *g, weft_value value, const char *nam
 {
     Node n = {.result = value, .name = name};
     building(g, do_output, &n);
-    return build_of(g)->failed;
+    return g && build_of(g) ? build_of(g)->failed : WEFT_ERR_USAGE;
+}
+
+static void do_finish(void *v)
+{
+    weft_program *g = v;
+    WfStr s = {.arena = g->arena};
+    wf_print(g->graph, &s);
+    g->identity = (const uint8_t *)s.at;
+    g->identity_size = s.n;
+    g->build = NULL;
 }
 
 weft_status weft_graph_finish(weft_program *g)
 {
-    weft_status r = build_of(g)->failed;
-    WfStr s = {.arena = g->arena};
-    if (r != WEFT_OK)
-        return r;
-    g->build = NULL;
-    wf_print(g->graph, &s);
-    g->identity = (const uint8_t *)s.at;
-    g->identity_size = s.n;
-    return WEFT_OK;
+    weft_status r = being_built(g);
+    if (r == WEFT_OK)
+        r = build_of(g)->failed;
+    return r == WEFT_OK ? wf_guard(g->ctx, do_finish, g) : r;
 }

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CTX(p) ((p)->ctx)
+#define CTX(p) ((p) ? (p)->ctx : NULL)
+#define SESSION_CTX(s) ((s) ? (s)->program->ctx : NULL)
 
 static bool is_zip_with_exe(const char *path, WfCtx *ctx, WfArena *a)
 {
@@ -72,6 +73,9 @@ weft_session *wf_start(weft_program *p)
 
 typedef struct {
     WfCtx *ctx;
+    void (*fn)(void *);
+    const char *needs;       /* what .text is, for a call that needs one; NULL: it needs none */
+    bool needs_out;
     weft_program *p;
     weft_session *s;
     const char *text, *value;
@@ -82,10 +86,24 @@ typedef struct {
     void *result;
 } Call;
 
+static void checked(void *v)
+{
+    Call *c = v;
+    if (c->needs && !c->text)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "the %s is NULL", c->needs);
+    if (c->needs_out && !c->out)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no tensor to put the result in: out is NULL");
+    c->fn(c);
+}
+
+/* ctx is NULL when the caller's handle was: there is nobody to tell more than the status. */
 static weft_status run(WfCtx *ctx, void (*fn)(void *), Call *c)
 {
+    if (!ctx)
+        return WEFT_ERR_USAGE;
     c->ctx = ctx;
-    return wf_guard(ctx, fn, c);
+    c->fn = fn;
+    return wf_guard(ctx, checked, c);
 }
 
 static void do_open(void *v)
@@ -98,25 +116,49 @@ static void do_open(void *v)
 
 weft_status weft_open(weft_context *ctx, const char *path, weft_program **out)
 {
-    Call c = {.text = path};
-    weft_status r = run((WfCtx *)ctx, do_open, &c);
+    Call c = {.needs = "path", .text = path};
+    weft_status r = out ? run((WfCtx *)ctx, do_open, &c) : WEFT_ERR_USAGE;
     if (r == WEFT_OK)
         *out = c.p;
     return r;
+}
+
+/* What the loop of weft train does: here the caller's loop does it, and would wait in vain for the library to. */
+static bool of_the_loop(const char *option)
+{
+    static const char *const names[] = {"schedule", "warmup-steps", "min-lr", "step-size", "gamma", "max-lr", "pct-start",
+                                        "total-steps", "steps", "epochs", "data", "eval-data", "shuffle", "out", "log-every",
+                                        "checkpoint-every", "resume", "json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(option, names[i]))
+            return true;
+    return false;
 }
 
 static void do_set(void *v)
 {
     Call *c = v;
     const WfOptionRow *row = wf_option_find(c->text);
+    if (!c->value)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s: the value is NULL", c->text);
+    if (of_the_loop(c->text))
+        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, "Feed batches in your own loop; set lr before any step for a schedule.",
+                   "option %s belongs to the loop of weft train, not to a program of the library", c->text);
     if (c->p->exe && (!row || row->plan))
         wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s shapes the plan and cannot change once the step is compiled", c->text);
+    if (c->p->sessions && strcmp(c->text, "lr"))
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s must be set before the program's first session; only lr may change later",
+                c->text);
     wf_options_set(c->ctx, &c->p->options, c->text, c->value);
+    for (weft_session *s = c->p->sessions; s; s = s->next) {
+        s->lr = c->p->options.hyper.lr;
+        wf_session_set_lr(s->run, s->lr);
+    }
 }
 
 weft_status weft_set(weft_program *program, const char *option, const char *value)
 {
-    Call c = {.p = program, .text = option, .value = value};
+    Call c = {.p = program, .needs = "option", .text = option, .value = value};
     return run(CTX(program), do_set, &c);
 }
 
@@ -142,7 +184,7 @@ static void do_save_compiled(void *v)
 
 weft_status weft_save_compiled(weft_program *program, const char *path)
 {
-    Call c = {.p = program, .text = path};
+    Call c = {.p = program, .needs = "path", .text = path};
     return run(CTX(program), do_save_compiled, &c);
 }
 
@@ -155,7 +197,7 @@ static void do_start(void *v)
 weft_status weft_session_new(weft_program *program, weft_session **out)
 {
     Call c = {.p = program};
-    weft_status r = run(CTX(program), do_start, &c);
+    weft_status r = out ? run(CTX(program), do_start, &c) : WEFT_ERR_USAGE;
     if (r == WEFT_OK)
         *out = c.s;
     return r;
@@ -210,8 +252,8 @@ static void do_feed(void *v)
 
 weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch)
 {
-    Call c = {.s = session, .text = input, .in = batch};
-    return run(CTX(session->program), do_feed, &c);
+    Call c = {.s = session, .needs = "name of the input", .text = input, .in = batch};
+    return run(SESSION_CTX(session), do_feed, &c);
 }
 
 static void do_step(void *v)
@@ -227,7 +269,7 @@ static void do_step(void *v)
 weft_status weft_step(weft_session *session, double *loss)
 {
     Call c = {.s = session};
-    weft_status r = run(CTX(session->program), do_step, &c);
+    weft_status r = run(SESSION_CTX(session), do_step, &c);
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
     return r;
@@ -243,7 +285,7 @@ static void do_forward(void *v)
 weft_status weft_forward(weft_session *session, int eval, double *loss)
 {
     Call c = {.s = session, .i = eval};
-    weft_status r = run(CTX(session->program), do_forward, &c);
+    weft_status r = run(SESSION_CTX(session), do_forward, &c);
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
     return r;
@@ -262,7 +304,7 @@ static int user_output(const weft_session *s, int i)
 int weft_output_count(const weft_session *session)
 {
     int n = 0;
-    while (user_output(session, n) >= 0)
+    while (session && user_output(session, n) >= 0)
         n++;
     return n;
 }
@@ -270,7 +312,7 @@ int weft_output_count(const weft_session *session)
 static void do_output(void *v)
 {
     Call *c = v;
-    int k = user_output(c->s, c->i);
+    int k = c->i < 0 ? -1 : user_output(c->s, c->i);
     WfTensor t;
     if (k < 0)
         wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no output %d", c->i);
@@ -280,8 +322,8 @@ static void do_output(void *v)
 
 weft_status weft_output(weft_session *session, int i, weft_tensor *out)
 {
-    Call c = {.s = session, .i = i, .out = out};
-    return run(CTX(session->program), do_output, &c);
+    Call c = {.s = session, .i = i, .needs_out = true, .out = out};
+    return run(SESSION_CTX(session), do_output, &c);
 }
 
 static void do_metric(void *v)
@@ -306,8 +348,8 @@ static void do_metric(void *v)
 
 weft_status weft_metric(weft_session *session, const char *name, double *out)
 {
-    Call c = {.s = session, .text = name};
-    weft_status r = run(CTX(session->program), do_metric, &c);
+    Call c = {.s = session, .needs = "name of the metric", .text = name};
+    weft_status r = out ? run(SESSION_CTX(session), do_metric, &c) : WEFT_ERR_USAGE;
     if (r == WEFT_OK)
         *out = c.number;
     return r;
@@ -327,14 +369,14 @@ static const WfExeInput *weight(const weft_session *s, int i)
 int weft_parameter_count(const weft_session *session)
 {
     int n = 0;
-    while (weight(session, n))
+    while (session && weight(session, n))
         n++;
     return n;
 }
 
 const char *weft_parameter_name(const weft_session *session, int i)
 {
-    const WfExeInput *in = weight(session, i);
+    const WfExeInput *in = session && i >= 0 ? weight(session, i) : NULL;
     return in ? in->name : NULL;
 }
 
@@ -349,14 +391,17 @@ static void do_parameter(void *v)
 
 weft_status weft_parameter(weft_session *session, const char *name, weft_tensor *out)
 {
-    Call c = {.s = session, .text = name, .out = out};
-    return run(CTX(session->program), do_parameter, &c);
+    Call c = {.s = session, .needs = "name of the parameter", .text = name, .needs_out = true, .out = out};
+    return run(SESSION_CTX(session), do_parameter, &c);
 }
 
 static void do_replace(void *v)
 {
     Call *c = v;
-    WfTensor t, given = tensor_in(c->in);
+    WfTensor t, given;
+    if (!c->in || !c->in->data)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no memory for %s: NULL was given", c->text);
+    given = tensor_in(c->in);
     if (!wf_session_tensor(c->s->run, c->text, &t))
         wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no parameter or buffer %s", c->text);
     if (given.dtype != t.dtype || given.rank != t.rank || memcmp(given.shape, t.shape, sizeof t.shape))
@@ -368,8 +413,8 @@ static void do_replace(void *v)
 
 weft_status weft_parameter_replace(weft_session *session, const char *name, const weft_tensor *memory)
 {
-    Call c = {.s = session, .text = name, .in = memory};
-    return run(CTX(session->program), do_replace, &c);
+    Call c = {.s = session, .needs = "name of the parameter", .text = name, .in = memory};
+    return run(SESSION_CTX(session), do_replace, &c);
 }
 
 static void do_gradient(void *v)
@@ -389,8 +434,8 @@ static void do_gradient(void *v)
 
 weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *out)
 {
-    Call c = {.s = session, .text = name, .out = out};
-    return run(CTX(session->program), do_gradient, &c);
+    Call c = {.s = session, .needs = "name of the parameter", .text = name, .needs_out = true, .out = out};
+    return run(SESSION_CTX(session), do_gradient, &c);
 }
 
 void wf_save_weights(weft_session *s, const char *path)
@@ -446,12 +491,12 @@ static void do_load(void *v) { wf_load_weights(((Call *)v)->s, ((Call *)v)->text
 
 weft_status weft_save(weft_session *session, const char *path)
 {
-    Call c = {.s = session, .text = path};
-    return run(CTX(session->program), do_save, &c);
+    Call c = {.s = session, .needs = "path", .text = path};
+    return run(SESSION_CTX(session), do_save, &c);
 }
 
 weft_status weft_load(weft_session *session, const char *path)
 {
-    Call c = {.s = session, .text = path};
-    return run(CTX(session->program), do_load, &c);
+    Call c = {.s = session, .needs = "path", .text = path};
+    return run(SESSION_CTX(session), do_load, &c);
 }

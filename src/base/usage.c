@@ -183,7 +183,9 @@ static void put_row(WfStr *out, const WfOptionRow *row)
     wf_str_printf(out, "%*s", column < HELP_COLUMN ? HELP_COLUMN - column : 2, "");
     column = column < HELP_COLUMN ? HELP_COLUMN : column + 2;
     WfStr text = {.arena = out->arena};
-    wf_str_printf(&text, "%s%s", on ? "do not " : "", row->help);
+    const char *colon = on ? strstr(row->help, ": ") : NULL; /* "several processes: do not ..." */
+    int scope = colon ? (int)(colon + 2 - row->help) : 0;
+    wf_str_printf(&text, "%.*s%s%s", scope, row->help, on ? "do not " : "", row->help + scope);
     if (row->kind == WF_OPTION_ENUM && strlen(row->choices) > HELP_COLUMN - 14)
         wf_str_printf(&text, ": %s", row->choices);
     bool number = row->kind == WF_OPTION_INT || row->kind == WF_OPTION_FLOAT || row->kind == WF_OPTION_FLOATS;

@@ -96,6 +96,8 @@ void imp_open(Imp *m, const WfFile *f)
     const WfZipEntry *format = imp_entry(m, "archive_format"), *version = imp_entry(m, "archive_version");
     if (!entry_is(format, "pt2"))
         bad(m, "the archive does not say that it is a PT2 archive");
+    if (!version || !version->size)
+        bad(m, "the archive does not say which version it has (archive_version)");
     if (!entry_is(version, "0"))
         unsupported(m, "the archive has a version that is newer than Weft (0 is known)");
     const WfZipEntry *order = imp_entry(m, "byteorder");
@@ -185,8 +187,10 @@ static void place(Imp *m, Weight *w, const WfZipEntry *raw)
         return;
     }
     ok = ok && wf_add_ok(last, 1, &end) && wf_mul_ok(end, size, &end) && wf_mul_ok(numel, size, &numel);
-    if (!ok || !raw || end < 0 || (uint64_t)end > raw->size)
-        bad(m, "tensor '%s' does not fit into its data (%zu bytes)", w->fqn, raw ? raw->size : 0);
+    if (ok && !raw)
+        bad(m, "the data of tensor '%s' are missing", w->fqn);
+    if (!ok || end < 0 || (uint64_t)end > raw->size)
+        bad(m, "tensor '%s' does not fit into its data (%zu bytes)", w->fqn, raw ? raw->size : (size_t)0);
     w->first = w->offset * size;
     w->end = end;
     const uint8_t *at = raw->at + w->first;

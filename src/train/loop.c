@@ -1,10 +1,11 @@
 /* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation after each epoch and
- * at the end, best and final weights. Large batches are gathered ahead by a thread (ahead.c). Nothing is left half-written: the metrics file grows by whole lines, weights are
- * written beside and renamed. */
+ * at the end, best and final weights. Large batches are gathered ahead by a thread (ahead.c). Nothing is left
+ * half-written: the metrics file grows by whole lines, weights are written beside and renamed. */
 #include "train/train.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ typedef struct {
     double best, started, first_step, last_print;
     double best_loss;
     bool evaluated;
-    int64_t step;
+    int64_t step, ignore;        /* ignore: the label that the loss leaves out */
     int rank, ranks;             /* rank 0 speaks and writes */
 } Loop;
 
@@ -140,15 +141,36 @@ static void hand_in(Loop *l, const WfDataset *d, int64_t count)
     }
 }
 
-/* Gathers and feeds `count` rows; rows from `valid` on are padding: row 0 again, with labels that the loss ignores. */
-static void feed(Loop *l, const WfDataset *d, int64_t count, int64_t valid)
+/* A plan option as the executable records it, which a compiled step does, too; "" when there is none of that name. */
+static const char *plan_option(const Loop *l, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = l->t->exe->options; p && *p; p = strchr(p, '\n'), p += p != NULL)
+        if (!strncmp(p, name, n) && p[n] == '=')
+            return wf_arena_strndup(l->t->arena, p + n + 1, strcspn(p + n + 1, "\n"));
+    return "";
+}
+
+/* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does. */
+static int ignoring_input(const Loop *l)
+{
+    const char *loss = plan_option(l, "loss"), *target = plan_option(l, "target");
+    if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) || !strcmp(plan_option(l, "soft-target"), "true"))
+        return -1;
+    for (int i = 0; i < l->n_inputs; i++)
+        if (!strcmp(l->inputs[i].name, *target ? target : "y"))
+            return i;
+    return -1;
+}
+
+/* Gathers and feeds `count` rows; classes from row `valid` on are such that the loss ignores them, where it can. */
+static void feed(Loop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring)
 {
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
         wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
-        if (valid < count && c->input->dtype == WF_I64)
-            for (int64_t k = valid * c->sample_elements; k < count * c->sample_elements && c->rank == 1; k++)
-                ((int64_t *)l->buffer[i])[k] = l->t->options->ignore_index;
+        for (int64_t k = valid * c->sample_elements; i == ignoring && k < count * c->sample_elements; k++)
+            ((int64_t *)l->buffer[i])[k] = l->ignore;
     }
     hand_in(l, d, count);
 }
@@ -170,7 +192,7 @@ static bool predictions(WfTraining *t, WfTensor *out)
 /* The integer input that has one element for each row of class scores; -1 when there is none. */
 static int label_input(const Loop *l, const WfTensor *p, int class_dim, int64_t batch)
 {
-    const char *target = l->t->options->target;
+    const char *target = plan_option(l, "target");
     int64_t rows = 1;
     int found = -1;
     for (int d = 0; d < p->rank; d++)
@@ -179,7 +201,7 @@ static int label_input(const Loop *l, const WfTensor *p, int class_dim, int64_t 
         const WfColumn *c = &l->data->columns[i];
         if (c->input->dtype != WF_I64 || c->sample_elements * batch != rows)
             continue;
-        if (target && !strcmp(target, c->input->name))
+        if (!strcmp(target, c->input->name))
             return i;
         found = i;
     }
@@ -205,33 +227,49 @@ static void count_hits(Loop *l, const WfTensor *p, int64_t batch, int64_t valid,
         for (int64_t c = 1; c < classes; c++)
             if (v[c * inner] > v[best * inner])
                 best = c;
-        if (y[r] == l->t->options->ignore_index)
+        if (y[r] == l->ignore)
             continue;
         *hits += best == y[r];
         ++*seen;
     }
 }
 
+/* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
+ * a batch of nothing else, is taken out of the mean over the batch. */
+static double without_padding(Loop *l, const WfDataset *d, double mean, int64_t count, int64_t valid)
+{
+    for (int64_t i = 0; i < count; i++)
+        l->index[i] = l->index[0];
+    feed(l, d, count, count, -1);
+    wf_session_forward(l->t->session, true);
+    double row = wf_session_loss(l->t->session);
+    return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
+}
+
 static WfEvaluation evaluate(Loop *l, const WfDataset *d)
 {
     double loss = 0, weight = 0;
     int64_t hits = 0, seen = 0;
+    int ignoring = ignoring_input(l);
+    l->ignore = ignoring < 0 ? -100 : strtoll(plan_option(l, "ignore-index"), NULL, 10);
     for (int64_t at = l->rank * l->batch; at < d->samples; at += l->batch * l->ranks) {
         int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
         int64_t count = fits(l->t->exe, valid) ? valid : l->batch;
         wf_check_cancel(l->t->ctx);
         for (int64_t i = 0; i < count; i++)
-            l->index[i] = at + (i < valid ? i : 0);
-        feed(l, d, count, valid);
+            l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
+        feed(l, d, count, valid, ignoring);
         wf_session_forward(l->t->session, true);
         WfTensor p;
         double b = wf_session_loss(l->t->session);
+        if (predictions(l->t, &p))
+            count_hits(l, &p, count, valid, &hits, &seen);
+        if (ignoring < 0 && valid < count)
+            b = without_padding(l, d, b, count, valid);
         if (isfinite(b) || valid == count) {
             loss += b * (double)valid;
             weight += (double)valid;
         }
-        if (predictions(l->t, &p))
-            count_hits(l, &p, count, valid, &hits, &seen);
     }
     double sums[4] = {loss, weight, (double)hits, (double)seen};
     wf_ranks_add(l->t, sums, 4);
@@ -262,10 +300,11 @@ static double rss_mb(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1048576.0;
 }
 
+/* A number that is whole is written as an integer: a reader takes 1e+01 for a floating-point step. */
 static void number(WfStr *s, const char *key, double v)
 {
     wf_str_printf(s, "%s\"%s\": ", s->n > 1 ? ", " : "", key);
-    if (v == floor(v) && fabs(v) < 1e15)
+    if (fabs(v) < 9007199254740992.0 && v == floor(v))
         wf_str_printf(s, "%lld", (long long)v);
     else if (isfinite(v))
         wf_str_float(s, v);
@@ -373,7 +412,7 @@ static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commi
         hand_in(l, l->data, l->batch);
     } else {
         int64_t n = wf_order_batch(order, batch * l->ranks + l->rank, l->batch, l->index);
-        feed(l, l->data, n, n);
+        feed(l, l->data, n, n, -1);
     }
     lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
     wf_session_set_lr(s, lr);

@@ -11,6 +11,7 @@ typedef struct {
     WfGraph *from, *to;
     WfVal *map;
     WfMap *copies; /* (value, order) -> its copy */
+    int isa;       /* level that the kernels will run at; 0: the machine's */
 } Layout;
 
 static void set_order(WfGraph *g, WfVal v, const int8_t *order)
@@ -137,6 +138,7 @@ static bool accepts(Layout *l, const WfLibraryCall *c, const WfVal *old, const W
     WfLibDesc d = {.kind = c->kind, .n = c->n};
     memcpy(d.param, c->param, sizeof c->param);
     memcpy(d.fparam, c->fparam, sizeof c->fparam);
+    d.param[WF_LIB_ISA] = l->isa; /* a question at another level would fix oneDNN to that one for the whole process */
     for (int k = 0; k < c->n; k++) {
         if (!old[k])
             continue;
@@ -269,8 +271,8 @@ static void collective(Layout *l, const WfNode *n, const int *uses)
 
 WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
 {
-    (void)env;
-    Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n)};
+    Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n),
+                .isa = env->options && env->options->isa == WF_ISA_V3 ? 3 : 0};
     l.copies = wf_map_new(g->arena);
     bool *live = wf_live_nodes(g);
     int *uses = wf_use_counts(g);

@@ -44,6 +44,19 @@ with zipfile.ZipFile(sys.argv[1]) as a, zipfile.ZipFile("other.pt2", "w") as b:
             b.writestr(zipfile.ZipInfo(e.filename), a.read(e))
 P
 fails "an archive without its graph" 1 "other.pt2" train other.pt2
+without() { # ENTRY   the export without the entries of that name
+    python3 - "$mlp" "$1" <<'P'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as a, zipfile.ZipFile("less.pt2", "w") as b:
+    for e in a.infolist():
+        if not e.filename.endswith(sys.argv[2]):
+            b.writestr(zipfile.ZipInfo(e.filename), a.read(e))
+P
+}
+without /weight_0
+fails "an archive without a weight" 1 "less.pt2: the data of tensor 'a.weight' are missing" train less.pt2
+without /archive_version
+fails "an archive without a version" 1 "less.pt2: the archive does not say which version it has" train less.pt2
 "$weft" compile "$mlp" -o step.weft 2>/dev/null
 size=$(stat -c %s step.weft)
 head -c $((size / 2)) step.weft >cut.weft

@@ -268,6 +268,8 @@ static void put_help(void *p)
         assert_non_null(strstr(help.at, r->name));
     for (char *line = help.at, *end; (end = strchr(line, '\n')); line = end + 1)
         assert_true(end - line <= 120);
+    assert_null(strstr(help.at, "do not several")); /* the verb follows "not" */
+    assert_non_null(strstr(help.at, "several processes: do not send"));
     if (getenv("SHOW_HELP"))
         fputs(help.at, stderr);
 }

@@ -276,6 +276,65 @@ static void sizes_in_steps(void **state)
     weft_context_free(r.ctx);
 }
 
+static void said(Run *r, weft_status got, weft_status want, const char *text)
+{
+    assert_int_equal(got, want);
+    if (!strstr(weft_message(r->ctx), text))
+        fail_msg("\"%s\" instead of \"%s\"", weft_message(r->ctx), text);
+}
+
+/* NULL where a handle, a name or a result is wanted is an error like any other. */
+static void nulls_are_refused(void **state)
+{
+    Run r = {0};
+    weft_tensor t = {WEFT_F32, 2, {ROWS, COLUMNS}, r.x};
+    double d;
+    (void)state;
+    start(&r, "1");
+    said(&r, weft_open(r.ctx, NULL, &r.program), WEFT_ERR_USAGE, "the path is NULL");
+    said(&r, weft_feed(r.session, NULL, &t), WEFT_ERR_USAGE, "the name of the input is NULL");
+    said(&r, weft_metric(r.session, NULL, &d), WEFT_ERR_USAGE, "the name of the metric is NULL");
+    said(&r, weft_parameter(r.session, NULL, &t), WEFT_ERR_USAGE, "the name of the parameter is NULL");
+    said(&r, weft_parameter(r.session, "a.weight", NULL), WEFT_ERR_USAGE, "out is NULL");
+    said(&r, weft_output(r.session, 0, NULL), WEFT_ERR_USAGE, "out is NULL");
+    said(&r, weft_output(r.session, -2, &t), WEFT_ERR_USAGE, "there is no output -2");
+    said(&r, weft_parameter_replace(r.session, "a.weight", NULL), WEFT_ERR_USAGE, "there is no memory for a.weight");
+    said(&r, weft_save(r.session, NULL), WEFT_ERR_USAGE, "the path is NULL");
+    said(&r, weft_set(r.program, "lr", NULL), WEFT_ERR_USAGE, "option lr: the value is NULL");
+    assert_int_equal(weft_step(NULL, &d), WEFT_ERR_USAGE);
+    assert_int_equal(weft_set(NULL, "lr", "1"), WEFT_ERR_USAGE);
+    assert_int_equal(weft_graph_finish(NULL), WEFT_ERR_USAGE);
+    said(&r, weft_graph_finish(r.program), WEFT_ERR_USAGE, "this program is not being built");
+    assert_int_equal(weft_parameter_count(NULL) + weft_output_count(NULL), 0);
+    assert_null(weft_parameter_name(r.session, -1));
+    step(&r);
+    weft_context_free(r.ctx);
+}
+
+/* The learning rate is a number of the running step; whatever else comes too late, or is nobody's, is refused. */
+static void options_between_steps(void **state)
+{
+    Run r = {0};
+    double lr;
+    weft_tensor w;
+    (void)state;
+    start(&r, "1");
+    step(&r);
+    ok(&r, weft_parameter(r.session, "a.weight", &w));
+    float before = ((const float *)w.data)[0];
+    ok(&r, weft_set(r.program, "lr", "0")); /* adamw then moves no weight, its decay included */
+    step(&r);
+    assert_true(((const float *)w.data)[0] == before);
+    ok(&r, weft_metric(r.session, "lr", &lr));
+    assert_true(lr == 0);
+    ok(&r, weft_set(r.program, "lr", "0.01"));
+    step(&r);
+    assert_true(((const float *)w.data)[0] != before);
+    said(&r, weft_set(r.program, "seed", "3"), WEFT_ERR_USAGE, "option seed must be set before");
+    said(&r, weft_set(r.program, "schedule", "cosine"), WEFT_ERR_USAGE, "option schedule belongs to the loop");
+    weft_context_free(r.ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +342,7 @@ int main(void)
         cmocka_unit_test(wrong_feeds_are_refused), cmocka_unit_test(evaluation_changes_nothing),
         cmocka_unit_test(threads_do_not_matter),   cmocka_unit_test(weights_travel),
         cmocka_unit_test(models_live_together), cmocka_unit_test(sizes_in_steps),
+        cmocka_unit_test(nulls_are_refused),       cmocka_unit_test(options_between_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
