@@ -288,6 +288,7 @@ typedef struct {
     /* run */
     int64_t steps, epochs, batch_size, threads;   /* 0: not given; batch_size 0: the export's, threads 0: all cores */
     int64_t seed, nproc, log_every;
+    int64_t accumulate;               /* micro-batches in a step */
     bool check_finite;
     WfDeterministic deterministic;
     /* ranks */
@@ -307,7 +308,7 @@ typedef struct {
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
-    bool eval, forward_only;
+    bool eval, micro, forward_only;
 } WfOptions;
 
 struct WfParamGroup {

@@ -72,7 +72,7 @@ static void put_calls(weft_program *p, const WfExeProgram *g)
 
 int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    static const char *const names[] = {"training step", "evaluation"};
+    static const char *const names[] = {"training step", "evaluation", "micro-batch"};
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);

@@ -104,9 +104,9 @@ static json_t *whole(const WfExe *x)
         json_array_append_new(groups, group(&x->groups[i]));
     for (int i = 0; i < WF_PROGRAMS; i++)
         json_array_append_new(programs, program(x, &x->program[i]));
-    return json_pack("{si ss ss si so so so so sb}", "format", WF_EXE_FORMAT, "signature",
+    return json_pack("{si ss ss si so so so so sb si}", "format", WF_EXE_FORMAT, "signature",
                      x->signature ? x->signature : "", "options", x->options ? x->options : "", "isa", x->isa, "symbols",
-                     symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss);
+                     symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate);
 }
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)

@@ -168,13 +168,19 @@ static bool is_call(const WfNode *n)
     return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE;
 }
 
+/* Gathering over micro-batches is no commit: a sum is written as soon as its gradient is there, which need not live on. */
+static bool commits(const WfGraph *g, const WfOutput *o)
+{
+    return o->role == WF_OUT_UPDATE && g->inputs.at[o->input].role != WF_IN_ACCUM;
+}
+
 static void find_late(Plan *p)
 {
     WfGraph *g = p->g;
     bool *needed = WF_NEWN(p->a, bool, (size_t)g->values.n);  /* by something before the commit point */
     WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].role != WF_OUT_UPDATE)
+        if (!commits(g, &g->outputs.at[i]))
             needed[g->outputs.at[i].val] = true;
     for (int i = g->nodes.n - 1; i > 0; i--) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
@@ -321,8 +327,8 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
         WfVal old = g->inputs.at[o->input].val;
         bool keep = false; /* is the value also wanted as something else at the end? */
         for (int j = 0; j < g->outputs.n; j++)
-            keep |= j != i && (g->outputs.at[j].val == old || g->outputs.at[j].val == o->val);
-        if ((c < p->p->commit && !p->early) || last_read[old] > c || keep)
+            keep |= j != i && (g->outputs.at[j].val == old || (g->outputs.at[j].val == o->val && commits(g, o)));
+        if ((c < p->p->commit && !p->early && commits(g, o)) || last_read[old] > c || keep)
             continue;
         bool reads_old = last_read[old] == c;
         if (reads_old) {
