@@ -45,6 +45,12 @@ void wf_need_training(const weft_program *p)
                    "this step was compiled for predictions only");
 }
 
+void wf_program_warn(const weft_program *p)
+{
+    for (int i = 0; i < p->exe->n_warnings; i++)
+        wf_log(p->ctx, WF_LOG_WARN, "%s", p->exe->warnings[i]);
+}
+
 weft_session *wf_start(weft_program *p)
 {
     if (!p->exe)

@@ -103,7 +103,8 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         state = wf_session_state_bytes(s->run);
         weft_session_free(s);
     }
-    printf("weights, buffers and optimiser state: %.3f MB\n", (double)state / 1048576.0);
+    printf("weights, buffers%s optimiser state: %.3f MB\n", x->accumulate > 1 ? ", accumulated gradients and" : " and",
+           (double)state / 1048576.0);
     weft_program_free(p);
     return 0;
 }

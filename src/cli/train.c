@@ -30,6 +30,8 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (!p->exe)
         wf_program_compile(p);
     wf_need_training(p);
+    if (p->loaded)
+        wf_program_warn(p);
     weft_session *s = wf_start(p);
     const char *plain = wf_env("NO_COLOR");
     fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", words->at[0],

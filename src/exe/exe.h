@@ -129,6 +129,8 @@ typedef struct {
     size_t object_size[2];
     const WfTensors *weights;            /* start values of PARAM, BUFFER, CONST by name; NULL when not inside */
     bool has_loss;
+    const char **warnings;               /* what its user should know, whenever it is used */
+    int n_warnings;
 } WfExe;
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */

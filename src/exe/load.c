@@ -299,6 +299,12 @@ static void read_all(Load *l, json_t *j)
     x->isa = (int)INT(j, "isa", 0, 4);
     x->has_loss = truth(l, j, "has_loss");
     x->accumulate = (int)INT(j, "accumulate", 1, 65536);
+    json_t *w = list(l, j, "warnings", 64);
+    x->n_warnings = (int)json_array_size(w);
+    x->warnings = WF_NEWN(l->a, const char *, (size_t)x->n_warnings + 1);
+    for (int i = 0; i < x->n_warnings; i++)
+        if (!(x->warnings[i] = string(l, json_array_get(w, (size_t)i))))
+            bad(l, "a warning is empty");
     read_symbols(l, j);
     read_inputs(l, j);
     read_groups(l, j);

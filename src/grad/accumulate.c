@@ -7,6 +7,8 @@
  * buffers hold. That saves a pass over them, and whatever an unfinished step has left there is harmless. grad/joint has
  * divided the gradients by K where they begin, as (loss / K).backward() does. */
 #include "grad/grad.h"
+
+#include "exe/exe.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -85,18 +87,32 @@ static const WfNode *summed_loss(const WfGraph *g)
     return NULL;
 }
 
+/* Into the executable, which may come from a cache when it is used; without one now. */
+static void tell(WfPassEnv *env, WfGraph *g, const char *what, const WfNode *n)
+{
+    WfExe *x = env->out;
+    char *text = wf_arena_printf(x ? x->arena : g->arena, "--accumulate: %s: %s", what, wf_node_place(g, n));
+    if (!x) {
+        wf_log(g->ctx, WF_LOG_WARN, "%s", text);
+        return;
+    }
+    const char **all = WF_NEWN(x->arena, const char *, (size_t)x->n_warnings + 1);
+    for (int i = 0; i < x->n_warnings; i++)
+        all[i] = x->warnings[i];
+    all[x->n_warnings++] = text;
+    x->warnings = all;
+}
+
 /* Warns of what makes K micro-batches something else than one batch of K times the size. */
-static void warn(WfGraph *g)
+static void warn(WfPassEnv *env, WfGraph *g)
 {
     const WfNode *sum = summed_loss(g), *mixed = NULL;
     for (int i = 1; i < g->nodes.n && !mixed; i++)
         mixed = mixes_samples(wf_node(g, (WfNodeId)i)) ? wf_node(g, (WfNodeId)i) : NULL;
     if (mixed)
-        wf_log(g->ctx, WF_LOG_WARN, "--accumulate: statistics are those of each micro-batch, so its gradient is not the whole batch's: %s",
-               wf_node_place(g, mixed));
+        tell(env, g, "statistics are those of each micro-batch, so the gradient is not the whole batch's", mixed);
     if (sum)
-        wf_log(g->ctx, WF_LOG_WARN, "--accumulate: the loss is a sum, and its gradient the mean over the micro-batches: %s",
-               wf_node_place(g, sum));
+        tell(env, g, "the loss is a sum, and its gradient the mean over the micro-batches", sum);
 }
 
 WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
@@ -131,6 +147,6 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
             wf_add_output(to, WF_OUT_UPDATE, to->inputs.at[a.input[i]].name, a.sum[i], a.input[i]);
     }
     if (!env->micro)
-        warn(g);
+        warn(env, g);
     return to;
 }

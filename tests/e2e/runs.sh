@@ -54,8 +54,11 @@ works "train what was compiled" "$weft" train k4.weft --data rows.safetensors --
 works "its plan" "$weft" plan k4.weft --batch-size 2
 check "shows the micro-batch" grep -q '^micro-batch: .* slab' out
 fails "too few rows for a step" 1 "40 samples do not fill one step of 9 batches of 8" split --batch-size 8 --accumulate 9 --out k9
-works "a model with batch statistics" train --accumulate 2 --steps 1 --out kb
-check "is warned of, by node and line" grep -qE '^warning: --accumulate: statistics .*nn.normalize.* from .*\.py:[0-9]+' err
+for cached in no yes; do
+    works "a model with batch statistics (compiled before: $cached)" train --accumulate 2 --steps 1 --out kb$cached
+    check "is warned of, by node and line" grep -qE '^warning: --accumulate: statistics .*nn.normalize.* from .*\.py:[0-9]+' err
+done
+check "and came from the cache" grep -qF '(cached)' err
 
 # Predictions: the last batch is padded, the padding is cut. Labels are not needed.
 data x.safetensors x=F32:37x12:rand
