@@ -130,14 +130,21 @@ WEFT_API weft_status weft_session_new(weft_program *program, weft_session **out)
 WEFT_API void weft_session_free(weft_session *session);
 /* Hands in one input of the next step. The memory is read during weft_step or weft_forward and stays the caller's. */
 WEFT_API weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch);
-/* Forward, backward, update. loss may be NULL. On failure the weights and the state are those of before the step. */
+/* Forward, backward, update. loss may be NULL. On failure the weights and the state are those of before the step.
+ * With option `accumulate` K, weft_step takes the last of K micro-batches, and the loss is the mean over them (and over
+ * the ranks). */
 WEFT_API weft_status weft_step(weft_session *session, double *loss);
+/* Before it, K - 1 times: forward and backward of a micro-batch, whose gradients are kept for the step. loss: of this
+ * micro-batch; may be NULL. When it or weft_step fails on its data, the step begins again with its first micro-batch;
+ * buffers (of batch norm) keep what finished micro-batches wrote. */
+WEFT_API weft_status weft_micro(weft_session *session, double *loss);
 /* The forward part alone, in training form (eval = 0) or evaluation form (1); changes no state. */
 WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss);
 /* Output leaf i of the last step or forward; borrowed until the next one. */
 WEFT_API int weft_output_count(const weft_session *session);
 WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
-/* Metrics of the last step: "loss", "grad_norm", "lr", "step", "step_s", "slab_bytes", "state_bytes". */
+/* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate), "grad_norm", "lr", "step",
+ * "step_s", "slab_bytes", "state_bytes". */
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
 
 /* Weights and buffers under PyTorch's names. */

@@ -16,9 +16,17 @@ static bool training(const WfPassEnv *env)
 {
     return !env->eval;
 }
+static bool accumulated(const WfPassEnv *env)
+{
+    return !env->eval && env->options && env->options->accumulate > 1;
+}
+static bool updating(const WfPassEnv *env)
+{
+    return !env->eval && !env->micro;
+}
 static bool replicated(const WfPassEnv *env)
 {
-    return !env->eval && env->options && env->options->nproc > 1;
+    return updating(env) && env->options && env->options->nproc > 1;
 }
 static bool overlapped(const WfPassEnv *env)
 {
@@ -35,9 +43,11 @@ const WfPass wf_pipeline[] = {
     {"simplify/functionalize", wf_simplify_functionalize, WF_ATEN, WF_FUNC, "mutation becomes values", NULL},
     {"simplify/decompose", wf_simplify_decompose, WF_FUNC, WF_OP, "ops that own a VJP only", NULL},
     {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
+    {"grad/accumulate", wf_grad_accumulate, WF_JOINT, WF_JOINT, "gradients added up over the micro-batches of a step",
+     accumulated},
     {"weave/replicate", wf_weave_replicate, WF_JOINT, WF_JOINT, "gradients reduced over the ranks, buffers agreed",
      replicated},
-    {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", training},
+    {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", updating},
     {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
     {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory",
      training},
@@ -57,7 +67,7 @@ static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)
     wf_mkdirs(env->ctx, env->options->dump_dir);
     wf_write_file(env->ctx,
                   wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir,
-                                  env->eval ? "eval-" : "", (int)(p - wf_pipeline), file),
+                                  env->eval ? "eval-" : env->micro ? "micro-" : "", (int)(p - wf_pipeline), file),
                   s.at, s.n);
 }
 
@@ -95,8 +105,9 @@ static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
 {
     const WfPass *last = until && *until ? find_pass(env, until) : NULL;
     if (last && last->when && !last->when(env))
-        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form; %s", until,
-                env->eval ? "evaluation" : "training", env->eval ? "leave --eval out" : "add --eval");
+        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form with these options%s", until,
+                env->eval ? "evaluation" : env->micro ? "micro-batch" : "training",
+                env->eval ? "; leave --eval out" : env->micro ? "; leave --micro out" : last->when == evaluating ? "; add --eval" : "");
     for (const WfPass *p = wf_pipeline; p->name; p++) {
         if ((!p->when || p->when(env)) && p->to >= g->level)
             g = run_pass(env, g, p);
@@ -108,7 +119,7 @@ static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
 
 WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *name)
 {
-    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = o->eval};
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = o->eval, .micro = o->micro};
     wf_ops_init();
     const WfPass *p = find_pass(&env, name);
     if (g->level != p->from)
@@ -120,7 +131,9 @@ WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, con
 WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after,
                           bool eval)
 {
-    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval};
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval, .micro = !eval && o->micro};
+    if (env.micro && o->accumulate < 2)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--micro: a step has micro-batches with --accumulate 2 or more");
     wf_ops_init();
     return after && *after ? run_passes(&env, g, after) : g;
 }
@@ -276,6 +289,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     x->ctx = ctx;
     x->arena = a;
     x->exprs = g->exprs;
+    x->accumulate = o->forward_only ? 1 : (int)o->accumulate;
     WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .out = x};
     Kernels k = {.by_text = wf_map_new(a)};
     char hex[65];
@@ -287,6 +301,10 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
             x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;
         own_constants(x, g, step);
         one_program(&env, step, x, WF_PROG_STEP, &k);
+        env.micro = true;
+        if (x->accumulate > 1)
+            one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_MICRO, &k);
+        env.micro = false;
     }
     env.eval = true;
     WfGraph *eval = run_passes(&env, g, NULL);

@@ -40,6 +40,7 @@ void wf_program_save(weft_program *p, const char *path);
 /* Raising versions of the public calls, for the program `weft`. */
 weft_program *wf_open(WfCtx *ctx, const char *path);
 weft_session *wf_start(weft_program *p);
+void wf_program_warn(const weft_program *p);       /* logs the compiled step's warnings; compiling does it, too */
 void wf_need_training(const weft_program *p);      /* raises when the compiled step is the evaluation form alone */
 /* Weights and persistent buffers under every name, tied ones too. */
 void wf_save_weights(weft_session *s, const char *path);

@@ -146,6 +146,7 @@ void wf_program_compile(weft_program *p)
                 p->exe = c.x;
                 p->from_cache = true;
                 p->compile_s = wf_now() - t;
+                wf_program_warn(p);
                 return;
             }
             wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
@@ -153,6 +154,7 @@ void wf_program_compile(weft_program *p)
     }
     p->exe = compile_with(p, cache);
     p->compile_s = wf_now() - t;
+    wf_program_warn(p);
     c.x = p->exe;
     if (c.path && wf_guard(p->ctx, store_entry, &c) != WEFT_OK)
         wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);

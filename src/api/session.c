@@ -46,6 +46,12 @@ void wf_need_training(const weft_program *p)
                    "this step was compiled for predictions only");
 }
 
+void wf_program_warn(const weft_program *p)
+{
+    for (int i = 0; i < p->exe->n_warnings; i++)
+        wf_log(p->ctx, WF_LOG_WARN, "%s", p->exe->warnings[i]);
+}
+
 weft_session *wf_start(weft_program *p)
 {
     if (!p->exe)
@@ -270,6 +276,25 @@ weft_status weft_step(weft_session *session, double *loss)
 {
     Call c = {.s = session};
     weft_status r = run(SESSION_CTX(session), do_step, &c);
+    if (r == WEFT_OK && loss)
+        *loss = wf_session_loss(session->run);
+    if (r == WEFT_OK && loss && session->program->exe->accumulate > 1)
+        wf_session_metric(session->run, "mean_loss", loss);
+    return r;
+}
+
+static void do_micro(void *v)
+{
+    Call *c = v;
+    wf_need_training(c->s->program);
+    wf_session_micro(c->s->run);
+    c->s->last = WF_PROG_MICRO;
+}
+
+weft_status weft_micro(weft_session *session, double *loss)
+{
+    Call c = {.s = session};
+    weft_status r = run(CTX(session->program), do_micro, &c);
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
     return r;

@@ -302,6 +302,7 @@ typedef struct {
     /* run */
     int64_t steps, epochs, batch_size, threads;   /* 0: not given; batch_size 0: the export's, threads 0: all cores */
     int64_t seed, nproc, log_every;
+    int64_t accumulate;               /* micro-batches in a step */
     bool check_finite;
     WfDeterministic deterministic;
     /* ranks */
@@ -321,7 +322,7 @@ typedef struct {
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
-    bool eval, forward_only, machine_bench;
+    bool eval, micro, forward_only, machine_bench;
     /* not of the table: what is known of the machine and of the link between the ranks */
     WfMachine machine;
     WfLinkKind link;

@@ -40,7 +40,7 @@ static void info_tensors(WfCtx *ctx, const char *path)
 
 static void info_exe(WfCtx *ctx, const char *path)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar"};
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
     static const char *const outs[] = {"output", "loss", "update", "grad", "metric"};
     WfExe *x = wf_exe_load(ctx, ctx->arena, path);
     for (int i = 0; i < x->n_inputs; i++) {
@@ -117,7 +117,7 @@ static void put_ops(WfCtx *ctx, Ops *o)
 
 static void put_graph(WfCtx *ctx, WfGraph *g)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar"};
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
     int64_t weights = 0, n;
     for (int i = 0; i < g->inputs.n; i++) {
         const WfInput *in = &g->inputs.at[i];

@@ -106,7 +106,7 @@ static void put_timeline(weft_program *p, const WfExeProgram *g, const int64_t *
 
 int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    static const char *const names[] = {"training step", "evaluation"};
+    static const char *const names[] = {"training step", "evaluation", "micro-batch"};
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);
@@ -138,7 +138,8 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         state = wf_session_state_bytes(s->run);
         weft_session_free(s);
     }
-    printf("weights, buffers and optimiser state: %.3f MB\n", (double)state / 1048576.0);
+    printf("weights, buffers%s optimiser state: %.3f MB\n", x->accumulate > 1 ? ", accumulated gradients and" : " and",
+           (double)state / 1048576.0);
     weft_program_free(p);
     return 0;
 }

@@ -47,6 +47,8 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
             wf_mkdirs(ctx, o->out);
         return wf_cli_launch(ctx, (int)o->nproc, wf_cli_process.argv, o->out);
     }
+    if (p->loaded)
+        wf_program_warn(p);
     weft_session *s = wf_start(p);
     bool speaks = !comm || wf_comm_rank(comm) == 0;
     const char *plain = wf_env("NO_COLOR");

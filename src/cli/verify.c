@@ -244,24 +244,31 @@ static void compare_state(Case *c, int step)
     }
 }
 
-static void compare_outputs(Case *c)
+/* The outputs of one role that the program's last run left. */
+static void compare_outputs(Case *c, WfProgramKind kind, WfExeOutRole role)
 {
-    const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
-    double out = group_magnitude(c, "out."), grad = group_magnitude(c, "grad.");
+    const WfExeProgram *p = &c->s->program->exe->program[kind];
+    const char *prefix = role == WF_XOUT_USER ? "out" : "grad";
+    double largest = group_magnitude(c, role == WF_XOUT_USER ? "out." : "grad.");
     for (int k = 0; k < p->n_outputs; k++) {
         WfTensor t;
-        const char *prefix = p->outputs[k].role == WF_XOUT_USER ? "out" : "grad";
-        if (p->outputs[k].role != WF_XOUT_USER && p->outputs[k].role != WF_XOUT_GRAD)
+        if (p->outputs[k].role != role)
             continue;
         char *name = wf_arena_printf(c->a, "%s.%s", prefix, p->outputs[k].name);
         if (c->ranks > 1 && !strcmp(prefix, "out"))
             name = wf_arena_printf(c->a, "%s.rank%d", name, c->rank);
         const WfTensor *w = wf_tensors_find(c->expected, name);
-        wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
+        wf_session_output(c->s->run, kind, k, &t);
         if (w && t.data)
             compare(c, group(c, prefix, tolerance(c, "grad_rtol")), name, w, t.data, t.dtype,
-                    t.bytes / wf_dtype_size(t.dtype), strcmp(prefix, "out") ? grad : out, -1);
+                    t.bytes / wf_dtype_size(t.dtype), largest, -1);
     }
+}
+
+static void compare_gradients(Case *c)
+{
+    const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
+    compare_outputs(c, WF_PROG_STEP, WF_XOUT_GRAD);
     for (int i = 0; i < c->expected->n; i++) { /* what was recorded but did not come out */
         const char *name = c->expected->at[i].name;
         bool found = false;
@@ -279,14 +286,16 @@ static void compare_outputs(Case *c)
 
 /* ---- replay ---- */
 
-static void feed(Case *c, int step)
+/* micro: of the step's micro-batches; -1: it has none. */
+static void feed(Case *c, int step, int micro)
 {
     size_t i;
     json_t *in;
     json_array_foreach(get(c, "inputs"), i, in) {
         const char *name = json_string_value(json_object_get(in, "name"));
-        char *key = c->ranks > 1 ? wf_arena_printf(c->a, "step%d.rank%d.%s", step, c->rank, name ? name : "")
-                                 : wf_arena_printf(c->a, "step%d.%s", step, name ? name : "");
+        char *rank = c->ranks > 1 ? wf_arena_printf(c->a, "rank%d.", c->rank) : "";
+        char *part = micro < 0 ? "" : wf_arena_printf(c->a, "micro%d.", micro);
+        char *key = wf_arena_printf(c->a, "step%d.%s%s%s", step, rank, part, name ? name : "");
         const WfTensor *t = wf_tensors_find(c->inputs, key);
         if (!name || !t)
             wf_fail(c->ctx, WEFT_ERR_FILE, "%s/inputs.safetensors: %s is missing", c->dir, key);
@@ -294,28 +303,46 @@ static void feed(Case *c, int step)
     }
 }
 
+/* All micro-batches of step t but the last; their losses into out[0 .. K - 1). The first has the recorded outputs. */
+static void micro_batches(Case *c, int t, int k, double *out)
+{
+    for (int m = 0; m + 1 < k; m++) {
+        feed(c, t, m);
+        wf_session_micro(c->s->run);
+        out[m] = wf_session_loss(c->s->run);
+        if (t == 1 && m == 0)
+            compare_outputs(c, WF_PROG_MICRO, WF_XOUT_USER);
+    }
+}
+
 static void replay(Case *c)
 {
+    int k = wf_session_micro_batches(c->s->run);
     int steps = (int)number(c->json, "steps", 0);
     double *loss = WF_NEWN(c->a, double, (size_t)steps + 1), *mean = WF_NEWN(c->a, double, (size_t)steps + 1);
     double *norm = WF_NEWN(c->a, double, (size_t)steps + 1);
+    double *micro = WF_NEWN(c->a, double, wf_mul_size((size_t)steps + 1, (size_t)k));
     json_t *rates = get(c, "lr_per_step");
     double lr = number(get(c, "optimizer"), "lr", 0);
     wf_session_set_lr(c->s->run, lr);
     for (int t = 1; t <= steps; t++) {
         if (json_is_array(rates))
             wf_session_set_lr(c->s->run, json_number_value(json_array_get(rates, (size_t)t - 1)));
-        feed(c, t);
+        micro_batches(c, t, k, &micro[(t - 1) * k]);
+        feed(c, t, k > 1 ? k - 1 : -1);
         wf_session_step(c->s->run);
-        mean[t - 1] = loss[t - 1] = wf_session_loss(c->s->run);
-        wf_session_metric(c->s->run, "mean_loss", &mean[t - 1]);
+        mean[t - 1] = loss[t - 1] = micro[t * k - 1] = wf_session_loss(c->s->run);
+        wf_session_metric(c->s->run, "mean_loss", &mean[t - 1]); /* over micro-batches and ranks */
         wf_session_metric(c->s->run, "grad_norm", &norm[t - 1]);
+        if (t == 1 && k == 1)
+            compare_outputs(c, WF_PROG_STEP, WF_XOUT_USER);
         if (t == 1)
-            compare_outputs(c);
+            compare_gradients(c);
         if (t == 1 || t == steps)
             compare_state(c, t);
     }
     compare_scalars(c, "loss", mean, steps, tolerance(c, "loss_rtol"));
+    compare_scalars(c, "loss_micro", micro, steps * k, tolerance(c, "loss_rtol"));
     if (c->ranks > 1)
         compare_scalars(c, wf_arena_printf(c->a, "loss.rank%d", c->rank), loss, steps, tolerance(c, "loss_rtol"));
     compare_scalars(c, "grad_norm", norm, steps, tolerance(c, "grad_rtol"));
@@ -344,7 +371,7 @@ static void statistical(Case *c)
     for (int run = 0; run < 2; run++) {
         const WfExeProgram *prog = &c->s->program->exe->program[WF_PROG_STEP];
         WfTensor t = {0}, w = {0};
-        feed(c, 1);
+        feed(c, 1, -1);
         wf_session_set_step(c->s->run, run);
         wf_session_forward(c->s->run, false);
         sum += wf_session_loss(c->s->run) / 2;
@@ -423,8 +450,6 @@ static json_t *result_json(Case *c, const char *name)
 
 static const char *unavailable(Case *c)
 {
-    if (number(c->json, "grad_accumulation", 1) != 1)
-        return "gradient accumulation is not available yet";
     if (get(c, "amp"))
         return "mixed precision is not available yet";
     return NULL;
@@ -539,6 +564,8 @@ static void run_case(Case *c, const WfOptions *given)
     p->options = *given;
     optimiser_options(c, &p->options);
     p->options.nproc = c->ranks;
+    if (json_is_integer(get(c, "grad_accumulation")))
+        set(c, &p->options, "accumulate", "%lld", (long long)json_integer_value(get(c, "grad_accumulation")));
     wf_program_open_model(p, path);
     if (c->ranks > 1 && !c->comm) {
         wf_program_compile(p); /* once, for all */

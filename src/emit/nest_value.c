@@ -240,8 +240,8 @@ static Val source(Em *m, const WfNode *n, const WfDim *ix)
         return convert(m, wf_em_index_value(m, wf_int(n, 0)), WF_I64, y->dtype);
     Val i = wf_em_index_value(m, wf_flatten(m->e, y->rank, y->shape, ix));
     Val r = fresh(m, C_F, i.depth);
-    wf_em_define(m, r, "philox_f(s[%d], s[%d], %lld, v%d)", WF_S_SEED, WF_S_STEP, (long long)n->args[1].i,
-                 i.id);
+    wf_em_define(m, r, "philox_f(s[%d], s[%d], s[%d], %lld, v%d)", WF_S_SEED, WF_S_STEP, WF_S_ITERATION,
+                 (long long)n->args[1].i, i.id);
     return r;
 }
 

@@ -92,12 +92,14 @@ static const Snippet plain[] = {
     {"round_bf16", FN "vf round_bf16(vf x) { vi b = (vi)x, r = b + 0x7fff + ((b >> 16) & 1), n = x != x; b = (n & (b | "
                    "0x400000)) | (~n & r); return (vf)(b & (int)0xffff0000); }\n"},
     {"philox_f",
-     /* Philox4x32-10 (Salmon et al., 2011), one counter an element; the top 24 bits of the first word. */
-     FN "vf philox_f(long seed, long step, long stream, vl at) { typedef unsigned vu __attribute__((vector_size(64))); "
+     /* Philox4x32-10 (Salmon et al., 2011), one counter an element; the top 24 bits of the first word. The counter
+      * holds the element, the low word of the step, and in one word the rest of the step (12 bits) and the iteration. */
+     FN "vf philox_f(long seed, long step, long iteration, long stream, vl at) { typedef unsigned vu __attribute__((vector_size(64))); "
         "typedef unsigned long vw __attribute__((vector_size(128))); vu k0 = (vu)splat_i((int)seed), k1 = "
         "(vu)splat_i((int)(((unsigned long)seed >> 32) ^ ((unsigned long)stream * 0x9E3779B9UL))); vu c0 = "
         "__builtin_convertvector((vw)at, vu), c1 = __builtin_convertvector((vw)at >> 32, vu), c2 = "
-        "(vu)splat_i((int)step), c3 = (vu)splat_i((int)((unsigned long)step >> 32)); for (int r = 0; r < 10; r++) { vw a "
+        "(vu)splat_i((int)step), c3 = (vu)splat_i((int)(((unsigned long)step >> 32) ^ ((unsigned long)iteration << 12))); "
+        "for (int r = 0; r < 10; r++) { vw a "
         "= __builtin_convertvector(c0, vw) * 0xD2511F53UL, b = __builtin_convertvector(c2, vw) * 0xCD9E8D57UL; vu n0 = "
         "__builtin_convertvector(b >> 32, vu) ^ c1 ^ k0, n1 = __builtin_convertvector(b, vu), n2 = "
         "__builtin_convertvector(a >> 32, vu) ^ c3 ^ k1, n3 = __builtin_convertvector(a, vu); c0 = n0, c1 = n1, c2 = n2, "

@@ -8,7 +8,7 @@
 
 enum { WF_EXE_FORMAT = 6, WF_EXE_RANK = 8 };
 
-/* The array that every kernel gets: seed, step, iteration, -, then the symbols. */
+/* The array that every kernel gets: seed, step, iteration (of micro-batches, from 0), -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
 
 typedef struct {
@@ -18,7 +18,8 @@ typedef struct {
     int64_t factor, plus;    /* ... whose size is factor * symbol + plus; factor > 0 */
 } WfExeSymbol;
 
-typedef enum { WF_XIN_PARAM, WF_XIN_BUFFER, WF_XIN_CONST, WF_XIN_USER, WF_XIN_STATE, WF_XIN_SCALAR } WfExeRole;
+typedef enum { WF_XIN_PARAM, WF_XIN_BUFFER, WF_XIN_CONST, WF_XIN_USER, WF_XIN_STATE, WF_XIN_SCALAR,
+               WF_XIN_ACCUM } WfExeRole;
 typedef struct {
     WfExeRole role;
     const char *name;
@@ -29,7 +30,7 @@ typedef struct {
     const char **aliases;    /* further names of the same tensor */
     int n_aliases;
     double fill;             /* STATE: start value */
-    const char *of;          /* STATE: the parameter; SCALAR: the parameter group ("0", "1", ...) or NULL */
+    const char *of;          /* STATE, ACCUM: the parameter; SCALAR: the parameter group ("0", "1", ...) or NULL */
     int buf;
     bool used;               /* read by some call */
     bool predicts;           /* USER: the predictions depend on it */
@@ -89,7 +90,9 @@ typedef struct {
 /* What a run-time scalar holds, computed in double before every commit; see run. */
 typedef struct { const char *name; int group; } WfExeScalar;
 
-typedef enum { WF_PROG_STEP, WF_PROG_EVAL, WF_PROGRAMS } WfProgramKind;
+/* MICRO: a micro-batch of a step, forward and backward, its gradients added to what is gathered; STEP: the last one, and
+ * what follows it. Without accumulation a step is STEP alone, and MICRO is empty. */
+typedef enum { WF_PROG_STEP, WF_PROG_EVAL, WF_PROG_MICRO, WF_PROGRAMS } WfProgramKind;
 typedef struct {
     WfExeCall *calls;
     int n_calls;
@@ -121,11 +124,14 @@ typedef struct {
     int n_inputs;
     WfExeGroup *groups;
     int n_groups;
+    int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP */
     WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
     const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */
     size_t object_size[2];
     const WfTensors *weights;            /* start values of PARAM, BUFFER, CONST by name; NULL when not inside */
     bool has_loss;
+    const char **warnings;               /* what its user should know, whenever it is used */
+    int n_warnings;
 } WfExe;
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */

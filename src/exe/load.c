@@ -141,7 +141,7 @@ static void read_inputs(Load *l, json_t *j)
     for (int i = 0; i < x->n_inputs; i++) {
         json_t *o = json_array_get(a, (size_t)i), *also = list(l, o, "also", 4096);
         WfExeInput *in = &x->inputs[i];
-        in->role = (WfExeRole)INT(o, "role", 0, WF_XIN_SCALAR);
+        in->role = (WfExeRole)INT(o, "role", 0, WF_XIN_ACCUM);
         in->name = need_string(l, o, "name");
         in->dtype = dtype(l, o);
         in->rank = dims(l, field(l, o, "shape"), in->shape);
@@ -299,6 +299,13 @@ static void read_all(Load *l, json_t *j)
     x->options = need_string(l, j, "options");
     x->isa = (int)INT(j, "isa", 0, 4);
     x->has_loss = truth(l, j, "has_loss");
+    x->accumulate = (int)INT(j, "accumulate", 1, 65536);
+    json_t *w = list(l, j, "warnings", 64);
+    x->n_warnings = (int)json_array_size(w);
+    x->warnings = WF_NEWN(l->a, const char *, (size_t)x->n_warnings + 1);
+    for (int i = 0; i < x->n_warnings; i++)
+        if (!(x->warnings[i] = string(l, json_array_get(w, (size_t)i))))
+            bad(l, "a warning is empty");
     read_symbols(l, j);
     read_inputs(l, j);
     read_groups(l, j);
@@ -307,6 +314,8 @@ static void read_all(Load *l, json_t *j)
         bad(l, "a program is missing");
     for (int i = 0; i < WF_PROGRAMS; i++)
         read_program(l, json_array_get(p, (size_t)i), &x->program[i]);
+    if (x->accumulate > 1 && !x->program[WF_PROG_MICRO].n_calls)
+        bad(l, "the program of its micro-batches is missing");
 }
 
 WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what)

@@ -91,7 +91,8 @@ static json_t *group(const WfExeGroup *g)
 /* Integers beyond 2^53 in ranges (unbounded) travel as strings through dim's sibling: JSON integers are 64-bit here. */
 static json_t *whole(const WfExe *x)
 {
-    json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array();
+    json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array(),
+           *warnings = json_array();
     for (int i = 0; i < x->n_symbols; i++)
         json_array_append_new(symbols, json_pack("{ss sI sI si si sI sI}", "name", x->symbols[i].name, "lo",
                                                  (json_int_t)x->symbols[i].lo, "hi", (json_int_t)x->symbols[i].hi,
@@ -104,9 +105,12 @@ static json_t *whole(const WfExe *x)
         json_array_append_new(groups, group(&x->groups[i]));
     for (int i = 0; i < WF_PROGRAMS; i++)
         json_array_append_new(programs, program(x, &x->program[i]));
-    return json_pack("{si ss ss si so so so so sb}", "format", WF_EXE_FORMAT, "signature",
+    for (int i = 0; i < x->n_warnings; i++)
+        json_array_append_new(warnings, json_string(x->warnings[i]));
+    return json_pack("{si ss ss si so so so so sb si so}", "format", WF_EXE_FORMAT, "signature",
                      x->signature ? x->signature : "", "options", x->options ? x->options : "", "isa", x->isa, "symbols",
-                     symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss);
+                     symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate,
+                     "warnings", warnings);
 }
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)

@@ -14,7 +14,7 @@ static void find_late(Fuse *f)
     WfVal in[WF_MAX_RESULTS];
     memset(f->late, 1, (size_t)g->values.n);
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].role != WF_OUT_UPDATE)
+        if (g->outputs.at[i].role != WF_OUT_UPDATE || g->inputs.at[g->outputs.at[i].input].role == WF_IN_ACCUM)
             f->late[g->outputs.at[i].val] = false;
     for (int i = g->nodes.n - 1; i > 0; i--) {
         const WfNode *n = wf_node(g, (WfNodeId)i);

@@ -14,6 +14,9 @@ void wf_grad_backward_many(WfGraph *g, const WfVal *of, const WfVal *cotangent, 
 
 /* op -> joint: loss as the options say, gradients of all trainable parameters (outputs of role GRAD). */
 WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g);
+/* joint -> joint: gradients become sums over the micro-batches of a step, in inputs of role ACCUM, which the form of all
+ * but the last (env->micro) only updates; METRIC mean_loss. Warns of nodes for which a split batch is another batch. */
+WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g);
 /* joint -> joint: clipping and the optimiser's update (outputs of role UPDATE, inputs of roles STATE and SCALAR). */
 WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g);
 

@@ -182,7 +182,8 @@ typedef struct {
     int line;
 } WfSource;
 
-typedef enum { WF_IN_PARAM, WF_IN_BUFFER, WF_IN_CONST, WF_IN_USER, WF_IN_STATE, WF_IN_SCALAR } WfInRole;
+typedef enum { WF_IN_PARAM, WF_IN_BUFFER, WF_IN_CONST, WF_IN_USER, WF_IN_STATE, WF_IN_SCALAR,
+               WF_IN_ACCUM /* gathers over the micro-batches of one step; no part of the saved state */ } WfInRole;
 typedef struct {
     WfInRole role;
     const char *name;      /* user-visible: "l.0.weight", "x"; state: "l.0.weight.exp_avg" */
@@ -196,7 +197,7 @@ typedef struct {
     const void *data;
     int64_t strides[WF_MAX_RANK];
     double fill;           /* STATE: start value */
-    const char *of;        /* STATE: name of its parameter */
+    const char *of;        /* STATE, ACCUM: name of its parameter */
 } WfInput;
 
 typedef enum { WF_OUT_USER, WF_OUT_LOSS, WF_OUT_UPDATE, WF_OUT_GRAD, WF_OUT_METRIC } WfOutRole;
@@ -397,6 +398,7 @@ struct WfPassEnv {
     WfArena *arena;
     const WfOptions *options;
     bool eval;                 /* building the evaluation form */
+    bool micro;                /* building the form of all micro-batches but a step's last */
     void *out;                 /* what a pass hands to the next room besides the graph */
 };
 

@@ -364,14 +364,14 @@ static void set_memory(WfGraph *g, WfVal v, const Typed *t)
 
 static void input(Parser *s, WfGraph *g)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar"};
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
     Typed t = typed(s);
     int role = -1;
     need(s, "=");
     char *w = word(s);
-    for (int i = 0; i < 6; i++)
+    for (size_t i = 0; i < WF_LEN(roles); i++)
         if (!strcmp(roles[i], w))
-            role = i;
+            role = (int)i;
     if (role < 0 || !t.dtype)
         bad(s, "'%s' is no role of an input", w);
     char *name = quoted(s);

@@ -188,7 +188,7 @@ static void pad(WfStr *s, int n)
 
 static void put_input(const WfGraph *g, const WfInput *in, WfStr *s)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar"};
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
     wf_str_printf(s, "input %%%s : %s", wf_value_name(g, in->val), wf_shape_text((WfGraph *)g, in->val));
     put_memory(g, s, wf_value(g, in->val));
     wf_str_printf(s, " = %s ", roles[in->role]);

@@ -157,8 +157,8 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
         WfVal old = g->inputs.at[o->input].val;
         bool keep = false; /* is the value also wanted as something else at the end? */
         for (int j = 0; j < g->outputs.n; j++)
-            keep |= j != i && (g->outputs.at[j].val == old || g->outputs.at[j].val == o->val);
-        if ((c < p->p->commit && !p->early) || last_read[old] > c || keep)
+            keep |= j != i && (g->outputs.at[j].val == old || (g->outputs.at[j].val == o->val && wf_plan_commits(g, o)));
+        if ((c < p->p->commit && !p->early && wf_plan_commits(g, o)) || last_read[old] > c || keep)
             continue;
         bool reads_old = last_read[old] == c;
         if (reads_old) {

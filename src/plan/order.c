@@ -37,13 +37,18 @@ static bool is_call(const WfNode *n)
     return n->op->family == WF_LOOPNEST || n->op->family == WF_LIBRARY || n->op->family == WF_COLLECTIVE;
 }
 
+bool wf_plan_commits(const WfGraph *g, const WfOutput *o)
+{
+    return o->role == WF_OUT_UPDATE && g->inputs.at[o->input].role != WF_IN_ACCUM;
+}
+
 static void find_late(Plan *p)
 {
     WfGraph *g = p->g;
     bool *needed = WF_NEWN(p->a, bool, (size_t)g->values.n); /* by something before the commit point */
     WfVal *in = WF_NEWN(p->a, WfVal, WF_MAX_RESULTS * 8);
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].role != WF_OUT_UPDATE)
+        if (!wf_plan_commits(g, &g->outputs.at[i]))
             needed[g->outputs.at[i].val] = true;
     for (int i = g->nodes.n - 1; i > 0; i--) {
         const WfNode *n = wf_node(g, (WfNodeId)i);

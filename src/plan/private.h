@@ -25,6 +25,9 @@ typedef struct {
 /* Fills order with the nodes that are calls and returns how many; sets late, follows, call_of and the
  * program's commit point. */
 int wf_plan_order(Plan *p, WfNodeId *order);
+/* Is it new state, written behind the commit point? Gathering over micro-batches is none: a sum is written as soon as its
+ * gradient is there, which need not live on. */
+bool wf_plan_commits(const WfGraph *g, const WfOutput *o);
 /* The values a call reads, through views; returns how many. out has room for WF_MAX_RESULTS * 8. */
 int wf_plan_reads(Plan *p, const WfNode *n, WfVal *out);
 

@@ -271,7 +271,12 @@ WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
     if (s->x->n_symbols > 64)
         wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
     read_symbols(s, symbols);
+    bool both = s->x->accumulate > 1 && kind != WF_PROG_EVAL;
     WfBinding *b = find_or_make(s, kind, symbols);
+    if (both) { /* the other program of the step may want a larger slab: it is known before the first one runs */
+        find_or_make(s, kind == WF_PROG_STEP ? WF_PROG_MICRO : WF_PROG_STEP, symbols);
+        b = find_or_make(s, kind, symbols);
+    }
     check_shapes(s, b);
     s->last[kind] = b;
     return b;

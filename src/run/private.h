@@ -73,6 +73,8 @@ struct WfSession {
     uint64_t clock;
     double lr;
     int64_t steps;
+    int micro;               /* micro-batches of the present step done so far */
+    bool torn;               /* one of them failed: what is gathered is worth nothing */
     uint64_t seed;
     bool check_finite;
     WfStatusLine *status;    /* by thread */

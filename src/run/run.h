@@ -29,6 +29,11 @@ void wf_session_compare(WfSession *s, bool buffers);
 /* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte
  * aligned... in any case only during the run. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */
 void wf_session_feed(WfSession *s, const char *name, const WfTensor *t);
+/* Runs a micro-batch of a step compiled with --accumulate K: forward and backward, its gradients kept. K - 1 of them come
+ * before each wf_session_step, which takes the last one; raises WEFT_ERR_USAGE otherwise, changing nothing. After any other
+ * failure of either call the micro-batches of the step are dropped: it begins again with its first. */
+void wf_session_micro(WfSession *s);
+int wf_session_micro_batches(const WfSession *s);        /* K; 1 without accumulation */
 /* Runs the step: forward, backward, commit. Raises WEFT_ERR_DATA for values out of range (node and value named),
  * WEFT_ERR_NUMERIC under check_finite; then no state has changed. */
 void wf_session_step(WfSession *s);
@@ -39,7 +44,7 @@ void wf_session_forward(WfSession *s, bool eval);
 void wf_session_set_lr(WfSession *s, double lr);         /* of the first group; others keep their ratio */
 void wf_session_set_seed(WfSession *s, uint64_t seed);
 void wf_session_set_check_finite(WfSession *s, bool on);
-void wf_session_set_step(WfSession *s, int64_t step);    /* steps done so far: counts for bias corrections and random numbers */
+void wf_session_set_step(WfSession *s, int64_t step);    /* steps done so far: counts for bias corrections and random numbers; drops the micro-batches of an unfinished one */
 int64_t wf_session_steps(const WfSession *s);
 
 /* Memory of an input's tensor (parameter, buffer, state), by name or alias; false if there is none. */

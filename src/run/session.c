@@ -41,7 +41,8 @@ static void load_object(WfSession *s)
 
 static bool has_memory(const WfExeInput *in)
 {
-    return in->role == WF_XIN_PARAM || in->role == WF_XIN_BUFFER || in->role == WF_XIN_CONST || in->role == WF_XIN_STATE;
+    return in->role == WF_XIN_PARAM || in->role == WF_XIN_BUFFER || in->role == WF_XIN_CONST || in->role == WF_XIN_STATE ||
+           in->role == WF_XIN_ACCUM;
 }
 
 static int64_t static_bytes(const WfSession *s, const WfExeInput *in)
@@ -58,6 +59,8 @@ static void start_value(WfSession *s, int i, WfWeightSource weights)
     const WfExeInput *in = &s->x->inputs[i];
     int64_t bytes = static_bytes(s, in);
     uint8_t *to = s->input[i];
+    if (in->role == WF_XIN_ACCUM)
+        return;
     if (in->role == WF_XIN_STATE) {
         for (int64_t k = 0; in->fill != 0 && k < bytes / (int64_t)wf_dtype_size(in->dtype); k++)
             wf_store_f64(in->dtype, to + k * (int64_t)wf_dtype_size(in->dtype), in->fill);
@@ -178,7 +181,12 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
 void wf_session_set_lr(WfSession *s, double lr) { s->lr = lr; }
 void wf_session_set_seed(WfSession *s, uint64_t seed) { s->seed = seed; }
 void wf_session_set_check_finite(WfSession *s, bool on) { s->check_finite = on; }
-void wf_session_set_step(WfSession *s, int64_t step) { s->steps = step; }
+void wf_session_set_step(WfSession *s, int64_t step)
+{
+    s->steps = step;
+    s->micro = 0;
+}
+
 int64_t wf_session_steps(const WfSession *s) { return s->steps; }
 int wf_session_threads(const WfSession *s) { return s->threads; }
 int64_t wf_session_state_bytes(const WfSession *s) { return s->state_bytes; }
@@ -252,6 +260,8 @@ void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out)
 }
 
 static double scalar_of(const WfTensor *t) { return t->data ? wf_load_f64(t->dtype, t->data) : NAN; }
+
+int wf_session_micro_batches(const WfSession *s) { return s->x->accumulate; }
 
 double wf_session_loss(WfSession *s)
 {

@@ -197,6 +197,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
                 b->calls[c].pointer[i] = s->status[0].word;
     b->values[WF_S_SEED] = (long)s->seed;
     b->values[WF_S_STEP] = (long)s->steps;
+    b->values[WF_S_ITERATION] = s->micro;
     b->runs += from == 0;
     s->now = b;
     s->from = from;
@@ -224,6 +225,10 @@ static void set_scalars(WfSession *s)
         double v = 0;
         if (in->role != WF_XIN_SCALAR)
             continue;
+        if (!strcmp(in->name, "accumulate.first")) {
+            wf_store_f64(in->dtype, &s->scalars[i], s->micro == 0);
+            continue;
+        }
         int group = in->of ? in->of[0] - '0' : 0;
         const char *name = strrchr(in->name, '.'); /* group0.lr, group0.f64.lr */
         if (in->of) {
@@ -239,13 +244,44 @@ static void set_scalars(WfSession *s)
     }
 }
 
-void wf_session_step(WfSession *s)
+/* A micro-batch that fails may have been added in part: its step begins again. */
+static void run_training(WfSession *s, WfProgramKind kind)
 {
-    WfBinding *b = wf_bind(s, WF_PROG_STEP);
-    const WfExeProgram *p = &s->x->program[WF_PROG_STEP];
+    const WfExeProgram *p = &s->x->program[kind];
+    WfBinding *b = wf_bind(s, kind);
     set_scalars(s);
+    s->torn = s->x->accumulate > 1;
     wf_execute(s, b, 0, p->commit);
     wf_execute(s, b, p->commit, p->n_calls);
+    s->torn = false;
+}
+
+static void mend(WfSession *s)
+{
+    if (s->torn)
+        s->micro = 0;
+    s->torn = false;
+}
+
+void wf_session_micro(WfSession *s)
+{
+    mend(s);
+    if (s->micro + 1 >= s->x->accumulate)
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the step with it.",
+                   s->x->accumulate > 1 ? "micro-batch %d is the last of %d" : "a step has no micro-batches without --accumulate",
+                   s->micro + 1, s->x->accumulate);
+    run_training(s, WF_PROG_MICRO);
+    s->micro++;
+}
+
+void wf_session_step(WfSession *s)
+{
+    mend(s);
+    if (s->micro + 1 < s->x->accumulate)
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the others first.",
+                   "a step of %d micro-batches has only %d so far, without the last", s->x->accumulate, s->micro);
+    run_training(s, WF_PROG_STEP);
+    s->micro = 0;
     s->steps++;
 }
 
@@ -255,6 +291,10 @@ void wf_session_forward(WfSession *s, bool eval)
     const WfExeProgram *p = &s->x->program[kind];
     if (eval && !p->n_outputs)
         wf_fail(s->ctx, WEFT_ERR_USAGE, "this step was compiled without its evaluation form");
+    mend(s);
+    if (!eval && s->micro)
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Use the evaluation form, or finish the step first.",
+                   "the training form cannot run by itself between the micro-batches of a step");
     WfBinding *b = wf_bind(s, kind);
     set_scalars(s);
     wf_execute(s, b, 0, eval ? p->n_calls : p->commit);

@@ -1,6 +1,7 @@
 /* Reading ahead: while a step runs, a thread gathers the batch of the next one. There are two sets of buffers: one
  * belongs to the step, the other to the thread, and they change hands when the step asks for its batch. Which samples a
- * batch holds depends on its number alone, so bits and order are those of gathering in place. */
+ * batch (with accumulation a micro-batch) holds depends on its number alone, so bits and order are those of gathering in
+ * place. */
 #include "train/train.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@ struct WfAhead {
     WfCtx *ctx;
     const WfDataset *data;
     int64_t batch, per_epoch, total;
-    int rank, ranks;
+    WfShare share;
     uint64_t seed;
     bool shuffle;
     int64_t *index;
@@ -37,7 +38,7 @@ static bool stopped(WfAhead *h)
 static void gather(WfAhead *h, int64_t k)
 {
     WfOrder order = wf_order(h->data->samples, h->seed, k / h->per_epoch, h->shuffle);
-    int64_t n = wf_order_batch(&order, k % h->per_epoch * h->ranks + h->rank, h->batch, h->index);
+    int64_t n = wf_order_batch(&order, wf_share_batch(h->share, k % h->per_epoch), h->batch, h->index);
     for (int i = 0; i < h->data->n && !stopped(h); i++)
         wf_dataset_gather(h->data, i, h->index, n, h->buffer[k % 2][i]);
 }
@@ -74,11 +75,11 @@ static void end(void *p)
     pthread_mutex_destroy(&h->lock);
 }
 
-WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t total,
-                      int rank, int ranks, void **first, void **second)
+WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t per_epoch,
+                      int64_t total, WfShare share, void **first, void **second)
 {
     WfAhead *h = WF_NEW(a, WfAhead);
-    *h = (WfAhead){.ctx = ctx, .data = d, .batch = batch, .per_epoch = d->samples / batch / ranks, .rank = rank, .ranks = ranks, .total = total,
+    *h = (WfAhead){.ctx = ctx, .data = d, .batch = batch, .per_epoch = per_epoch, .share = share, .total = total,
                    .seed = (uint64_t)o->seed, .shuffle = o->shuffle, .buffer = {first, second}, .wanted = 1};
     h->index = WF_NEWN(a, int64_t, (size_t)batch);
     pthread_condattr_t monotonic;
@@ -125,6 +126,6 @@ void **wf_ahead_next(WfAhead *h)
     wf_check_cancel(h->ctx);
     if (!there)
         wf_fail_at(h->ctx, WEFT_ERR_IO, h->data->columns[0].path, "Is the file system that holds the data still there?",
-                   "the data of step %lld were not read within %d s", (long long)k + 1, PATIENCE_S);
+                   "the data of batch %lld were not read within %d s", (long long)k + 1, PATIENCE_S);
     return h->buffer[k % 2];
 }

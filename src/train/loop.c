@@ -17,7 +17,8 @@ typedef struct {
     WfDataset *data, *eval;
     WfDataInput *inputs;
     int n_inputs;
-    int64_t batch, per_epoch, total;
+    int64_t batch, per_epoch, total; /* rows of a micro-batch; steps */
+    int64_t micro;               /* micro-batches in a step */
     int64_t *index;
     void **buffer;               /* by input */
     WfAhead *ahead;              /* NULL: batches are gathered in place */
@@ -121,11 +122,14 @@ static void allocate_buffers(Loop *l)
 static void start_ahead(Loop *l, WfArena *a)
 {
     size_t bytes = 0;
+    int64_t batches;
     for (int i = 0; i < l->n_inputs; i++)
         bytes += column_bytes(l, i);
+    if (!wf_mul_ok(l->total, l->micro, &batches))
+        batches = INT64_MAX;
     if (bytes >= AHEAD_BYTES)
-        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->total, l->rank, l->ranks, l->buffer,
-                              new_buffers(l));
+        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->per_epoch * l->micro, batches,
+                                (WfShare){l->rank, l->ranks, l->micro}, l->buffer, new_buffers(l));
 }
 
 /* Feeds the `count` rows in the buffers. */
@@ -364,7 +368,8 @@ static void progress(Loop *l, double loss, double norm, double lr, double ms)
     double left = (now - l->first_step) / (double)l->step * (double)(l->total - l->step);
     WfArena *a = wf_arena_scratch(l->t->ctx);
     snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
-             (long long)l->step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks) / ms * 1e3, ms, rss_mb(),
+             (long long)l->step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms,
+             rss_mb(),
              duration(a, left));
     fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line, l->t->terminal && l->step != l->total ? "" : "\n");
     wf_arena_free(a);
@@ -402,28 +407,38 @@ static void evaluation(Loop *l)
 
 /* ---- the loop ---- */
 
-static void one_step(Loop *l, const WfOrder *order, int64_t batch, double *commit)
+static void next_batch(Loop *l, const WfOrder *order, int64_t batch)
+{
+    if (l->ahead) {
+        l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next batch */
+        hand_in(l, l->data, l->batch);
+    } else {
+        int64_t n = wf_order_batch(order, wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, batch), l->batch, l->index);
+        feed(l, l->data, n, n, -1);
+    }
+    if (!l->first_step)
+        l->first_step = wf_now();
+}
+
+static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit)
 {
     WfSession *s = l->t->session;
     const WfOptions *o = l->t->options;
     double lr = l->t->lr, norm = NAN;
-    if (l->ahead) {
-        l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next step */
-        hand_in(l, l->data, l->batch);
-    } else {
-        int64_t n = wf_order_batch(order, batch * l->ranks + l->rank, l->batch, l->index);
-        feed(l, l->data, n, n, -1);
+    for (int64_t m = 0; m + 1 < l->micro; m++) {
+        next_batch(l, order, step * l->micro + m);
+        wf_session_micro(s);
+        wf_check_cancel(l->t->ctx);
     }
+    next_batch(l, order, step * l->micro + l->micro - 1);
     lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
     wf_session_set_lr(s, lr);
-    if (!l->step)
-        l->first_step = wf_now();
     wf_session_step(s);
     double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
     *commit = now;
     l->step++;
     wf_session_metric(s, "grad_norm", &norm);
-    wf_session_metric(s, "mean_loss", &loss); /* over the ranks, where there are several */
+    wf_session_metric(s, "mean_loss", &loss); /* over micro-batches and ranks */
     if (o->check_replicas && l->step % o->check_replicas == 0)
         wf_session_compare(s, false);
     if (l->metrics) {
@@ -479,7 +494,11 @@ void wf_train(WfTraining *t)
         wf_dataset_check_finite(l.eval);
     l.batch = wf_train_batch(t->ctx, t->exe, o);
     wf_ranks_agree(t, l.data, l.batch);
-    l.per_epoch = l.data->samples / (l.batch * l.ranks); /* an incomplete last batch is left out */
+    l.micro = wf_session_micro_batches(t->session);
+    l.per_epoch = l.data->samples / l.batch / (l.micro * l.ranks); /* an incomplete last step is left out */
+    if (!l.per_epoch && l.micro > 1)
+        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one step of %lld batches of %lld%s",
+                (long long)l.data->samples, (long long)l.micro, (long long)l.batch, l.ranks > 1 ? " on every rank" : "");
     if (!l.per_epoch)
         wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)l.data->samples,
                 (long long)(l.batch * l.ranks), l.ranks > 1 ? " (the batches of all ranks together)" : "");

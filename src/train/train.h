@@ -81,12 +81,18 @@ int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *i
 
 /* ---- reading ahead ---- */
 
-/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples one ahead of the step: of every
- * `ranks` batches in a row the `rank`-th. first and second: a buffer per column each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives
- * no thread: gather in place then. */
+/* Whose batches of an epoch: those of rank `rank` of `ranks`, which takes `micro` batches in a row for each step. The k-th
+ * of its own is the wf_share_batch-th of the epoch's. */
+typedef struct { int64_t rank, ranks, micro; } WfShare;
+static inline int64_t wf_share_batch(WfShare s, int64_t k) { return (k / s.micro * s.ranks + s.rank) * s.micro + k % s.micro; }
+
+/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples, per_epoch from each epoch's order, one
+ * ahead of the step. first and second: a buffer per column
+ * each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives no thread: gather in
+ * place then. */
 typedef struct WfAhead WfAhead;
-WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t total,
-                      int rank, int ranks, void **first, void **second);
+WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t per_epoch,
+                      int64_t total, WfShare share, void **first, void **second);
 /* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, and WEFT_ERR_IO with
  * the file's name when the batch has not come for ten minutes. */
 void **wf_ahead_next(WfAhead *h);

@@ -1,8 +1,8 @@
 /* Data parallelism as nodes. Exactly one all_reduce per trainable tensor's gradient: tied weights are one input, unused
  * parameters have no gradient and equal gradients are one node, so each is reduced once. Everything behind (the norm,
  * clipping, the update) reads the reduced gradient. A buffer that the step changes is agreed at the step's start, as
- * DistributedDataParallel does before a forward pass that will be synchronised. The loss of a step is reported as the
- * mean over ranks. */
+ * DistributedDataParallel does before a forward pass that will be synchronised: with accumulation that of the last
+ * micro-batch, the only program that has collectives. The loss of a step is reported as the mean over ranks. */
 #include "weave/weave.h"
 
 #include <string.h>
@@ -45,6 +45,15 @@ static WfVal reduced(WfGraph *to, WfVal v, const char *how, const char *of, cons
     return r;
 }
 
+/* With accumulation the step's loss is a metric already: the mean over its micro-batches. */
+static bool has_mean_loss(const WfGraph *g)
+{
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role == WF_OUT_METRIC && !strcmp(g->outputs.at[i].name, "mean_loss"))
+            return true;
+    return false;
+}
+
 WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
 {
     const WfOptions *o = env->options;
@@ -60,11 +69,14 @@ WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
             wf_copy_node(g, wf_node(g, (WfNodeId)i), to, map);
     wf_copy_outputs(g, to, map);
     int n = to->outputs.n;
+    bool gathered = has_mean_loss(to);
     for (int i = 0; i < n; i++) {
         WfOutput out = to->outputs.at[i];
         if (out.role == WF_OUT_GRAD)
             to->outputs.at[i].val = reduced(to, out.val, o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean", out.name, "grad");
-        if (out.role == WF_OUT_LOSS && wf_dtype_is_float(wf_value(to, out.val)->dtype))
+        if (out.role == WF_OUT_METRIC && !strcmp(out.name, "mean_loss"))
+            to->outputs.at[i].val = reduced(to, out.val, "mean", "mean", "loss");
+        if (out.role == WF_OUT_LOSS && !gathered && wf_dtype_is_float(wf_value(to, out.val)->dtype))
             wf_add_output(to, WF_OUT_METRIC, "mean_loss", reduced(to, out.val, "mean", "mean", "loss"), 0);
     }
     return to;

@@ -116,6 +116,15 @@ class Wide(nn.Module):  # every kind of convolution in float64
         return F.cross_entropy(self.d(h.unflatten(1, (1, 6)).unflatten(3, (2, -1))).mean((2, 3)).flatten(1), y)
 
 
+class Normed(MLP):  # buffers change in every micro-batch
+    def __init__(self):
+        super().__init__()
+        self.n = nn.BatchNorm1d(12)
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.b(torch.tanh(self.n(self.a(x)))), y), x.mean()
+
+
 def rows(dtype=torch.float32):
     return [(torch.randn(6, 8, dtype=dtype), torch.randint(0, 4, (6,))) for _ in range(3)]
 
@@ -181,6 +190,11 @@ def cases():
     images = lambda: [(torch.randn(2, 2, 6, 6), torch.randint(0, 3, (2,))) for _ in range(3)]
     yield "image_two_orders", TwoOrders, images, of(optim.SGD, lr=0.1), {}
     doubles = lambda: [(torch.randn(2, 3, 9, 8, dtype=torch.float64), torch.randn(2, 4, 63, dtype=torch.float64)) for _ in range(3)]
+    uneven = lambda: [[(torch.randn(k, 8), torch.randint(0, 4, (k,))) for k in sizes] for sizes in ((4, 6, 2), (3, 3, 5), (4, 6, 2))]
+    any_batch = {"x": {0: torch.export.Dim("batch", min=2, max=64)}, "y": {0: torch.export.Dim("batch", min=2, max=64)}}
+    more = dict(accumulate=3, dynamic_shapes=any_batch)
+    yield "accumulated_uneven", lambda: MLP(), uneven, of(optim.AdamW, lr=0.01), dict(clip_norm=0.1, **more)
+    yield "accumulated_statistics", Normed, uneven, of(optim.SGD, lr=0.1, momentum=0.9), more
     yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 

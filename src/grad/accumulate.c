@@ -1,0 +1,152 @@
+/* Gradient accumulation as nodes. With --accumulate K a step is K micro-batches, which differ in what follows their
+ * backward pass: each adds its gradients, in order, to one buffer per parameter, and the last goes on from the sum as a
+ * step without accumulation goes on from its gradient. So there is one reduction over the ranks, one norm and one update
+ * a step, whatever K. The loss of a step, the mean over its micro-batches, is gathered in the same way.
+ *
+ * As in torch.optim with set_to_none, nothing is ever cleared: the first micro-batch of a step does not read what the
+ * buffers hold. That saves a pass over them, and whatever an unfinished step has left there is harmless. grad/joint has
+ * divided the gradients by K where they begin, as (loss / K).backward() does. */
+#include "grad/grad.h"
+
+#include "exe/exe.h"
+#include "ops/ops.h"
+
+#include <string.h>
+
+typedef struct {
+    const WfGraph *from;
+    WfGraph *to;
+    WfVal first;             /* is this the step's first micro-batch? */
+    int *input;              /* by output of `from`: the input of `to` that gathers it; -1 none */
+    WfVal *sum;              /* by output of `from` */
+} Accumulate;
+
+/* The input that gathers values like v. */
+static int add_buffer(Accumulate *a, WfVal v, const char *name, const char *of)
+{
+    const WfValue *x = wf_value(a->from, v);
+    wf_add_input(a->to, WF_IN_ACCUM, name, x->dtype, x->rank, x->shape);
+    a->to->inputs.at[a->to->inputs.n - 1].of = of ? wf_arena_strdup(a->to->arena, of) : NULL;
+    return a->to->inputs.n - 1;
+}
+
+static void add_buffers(Accumulate *a)
+{
+    const WfGraph *g = a->from;
+    a->first = wf_add_input(a->to, WF_IN_SCALAR, "accumulate.first", WF_BOOL, 0, NULL);
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        a->input[i] = -1;
+        if (o->role == WF_OUT_GRAD)
+            a->input[i] = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.grad", o->name), o->name);
+        else if (o->role == WF_OUT_LOSS)
+            a->input[i] = add_buffer(a, o->val, "mean_loss", NULL);
+    }
+}
+
+/* Gathers those of g's outputs that are results [v, v + n): right behind their node, so that they need not live long. */
+static void gather(Accumulate *a, const WfVal *map, WfVal v, int n, double share)
+{
+    WfGraph *to = a->to;
+    for (int i = 0; i < a->from->outputs.n; i++) {
+        const WfOutput *o = &a->from->outputs.at[i];
+        if (a->input[i] < 0 || o->val < v || o->val >= v + (WfVal)n)
+            continue;
+        WfVal old = to->inputs.at[a->input[i]].val, d = map[o->val];
+        if (o->role == WF_OUT_LOSS)
+            d = wf_mul(to, d, wf_like(to, d, share));
+        a->sum[i] = wf_where(to, a->first, d, wf_add(to, old, d));
+    }
+}
+
+/* ---- what a split of the batch changes ---- */
+
+/* Statistics over dimension 0: those of batch norm in training. */
+static bool mixes_samples(const WfNode *n)
+{
+    bool found = false;
+    if (strcmp(n->schema->name, "nn.normalize"))
+        return false;
+    const WfArg *dims = wf_arg(n, "dims");
+    for (int i = 0; i < dims->n; i++)
+        found |= dims->ints[i] == 0;
+    return found;
+}
+
+/* The node of a loss that is a sum and no mean; NULL: none is. */
+static const WfNode *summed_loss(const WfGraph *g)
+{
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        const WfNode *n = o->role == WF_OUT_LOSS ? wf_producer(g, o->val) : NULL;
+        while (n && n->op->family == WF_VIEW)
+            n = wf_producer(g, wf_tensor(n, 0));
+        if (n && !strcmp(n->schema->name, "prim.sum"))
+            return n;
+    }
+    return NULL;
+}
+
+/* Into the executable, which may come from a cache when it is used; without one now. */
+static void tell(WfPassEnv *env, WfGraph *g, const char *what, const WfNode *n)
+{
+    WfExe *x = env->out;
+    char *text = wf_arena_printf(x ? x->arena : g->arena, "--accumulate: %s: %s", what, wf_node_place(g, n));
+    if (!x) {
+        wf_log(g->ctx, WF_LOG_WARN, "%s", text);
+        return;
+    }
+    const char **all = WF_NEWN(x->arena, const char *, (size_t)x->n_warnings + 1);
+    for (int i = 0; i < x->n_warnings; i++)
+        all[i] = x->warnings[i];
+    all[x->n_warnings++] = text;
+    x->warnings = all;
+}
+
+/* Warns of what makes K micro-batches something else than one batch of K times the size. */
+static void warn(WfPassEnv *env, WfGraph *g)
+{
+    const WfNode *sum = summed_loss(g), *mixed = NULL;
+    for (int i = 1; i < g->nodes.n && !mixed; i++)
+        mixed = mixes_samples(wf_node(g, (WfNodeId)i)) ? wf_node(g, (WfNodeId)i) : NULL;
+    if (mixed)
+        tell(env, g, "statistics are those of each micro-batch, so the gradient is not the whole batch's", mixed);
+    if (sum)
+        tell(env, g, "the loss is a sum, and its gradient the mean over the micro-batches", sum);
+}
+
+WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
+{
+    WfGraph *to = wf_graph_like(g, WF_JOINT);
+    WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
+    Accumulate a = {.from = g, .to = to};
+    bool *live = wf_live_nodes(g);
+    double share = 1 / (double)env->options->accumulate;
+    a.input = WF_NEWN(g->arena, int, (size_t)g->outputs.n + 1);
+    a.sum = WF_NEWN(g->arena, WfVal, (size_t)g->outputs.n + 1);
+    wf_copy_inputs(g, to, map);
+    add_buffers(&a);
+    for (int i = 0; i < g->inputs.n; i++)
+        gather(&a, map, g->inputs.at[i].val, 1, share);
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        if (!live[i])
+            continue;
+        wf_copy_node(g, n, to, map);
+        gather(&a, map, n->out, n->n_out, share);
+    }
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        bool gradient = o->role == WF_OUT_GRAD;
+        if (!gradient || !env->micro)
+            wf_add_output(to, o->role, o->name, gradient ? a.sum[i] : map[o->val], o->input);
+        if (o->role == WF_OUT_LOSS && !env->micro)
+            wf_add_output(to, WF_OUT_METRIC, "mean_loss", a.sum[i], 0);
+        /* One rank goes on in the buffers themselves; several need the sum in memory that travels. */
+        if (a.input[i] >= 0 && (env->micro || (gradient && env->options->nproc == 1)))
+            wf_add_output(to, WF_OUT_UPDATE, to->inputs.at[a.input[i]].name, a.sum[i], a.input[i]);
+    }
+    if (!env->micro)
+        warn(env, g);
+    return to;
+}
