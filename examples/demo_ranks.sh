@@ -46,5 +46,12 @@ wait $launcher
 echo "exit code $? after $((($(date +%s%N) - begun) / 1000000)) ms; what the launcher said:"
 grep -A1 '^error:' "$out/killed.log" || failed=1
 echo
+echo "== the same bytes on one rank and on two (--deterministic elastic)"
+for n in 1 2; do
+    "${train[@]}" --deterministic elastic --nproc $n --accumulate $((2 / n)) --steps 20 --log-every 100 --out "$out/elastic$n" 2>/dev/null || failed=1
+    sha256sum "$out/elastic$n/final.safetensors" | sed "s|$out/||; s|\$|   ($n rank(s), $((2 / n)) micro-batch(es) each)|"
+done
+cmp "$out/elastic1/final.safetensors" "$out/elastic2/final.safetensors" || failed=1
+echo
 echo "next:     $weft train --help        --nproc, --buffers, --bucket-mb, --check-replicas; mpirun -n 2 $weft train ..."
 exit $failed

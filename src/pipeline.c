@@ -18,7 +18,8 @@ static bool training(const WfPassEnv *env)
 }
 static bool accumulated(const WfPassEnv *env)
 {
-    return !env->eval && env->options && env->options->accumulate > 1;
+    return !env->eval && env->options &&
+           (env->options->accumulate > 1 || env->options->deterministic == WF_DETERMINISTIC_ELASTIC);
 }
 static bool updating(const WfPassEnv *env)
 {
@@ -26,7 +27,9 @@ static bool updating(const WfPassEnv *env)
 }
 static bool replicated(const WfPassEnv *env)
 {
-    return updating(env) && env->options && env->options->nproc > 1;
+    /* elastic: one rank does what each of several would do */
+    return updating(env) && env->options &&
+           (env->options->nproc > 1 || env->options->deterministic == WF_DETERMINISTIC_ELASTIC);
 }
 static bool overlapped(const WfPassEnv *env)
 {

@@ -131,7 +131,7 @@ const WfOptionRow wf_option_table[] = {
     {"check-finite", WF_OPTION_BOOL, WF_GROUP_RUN, SCALAR, AT(check_finite), "false", "", NO_RANGE,
      "stop at the first step whose loss or gradient is not finite"},
     {"deterministic", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(deterministic), "fixed", "fixed|elastic", NO_RANGE,
-     "fixed: the same bits on the same number of processes; elastic: on any number"},
+     "fixed: the same bits on the same number of processes; elastic: on 1, 2, 4, .. processes with the same nproc x accumulate"},
 
     /* data */
     {"data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(data), "", "[NAME=]FILE", NO_RANGE,

@@ -145,7 +145,12 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_schedule(ctx, o);
     not_yet(ctx, o->checkpoint_every > 0, "checkpoint-every");
     not_yet(ctx, o->resume != NULL, "resume");
-    not_yet(ctx, o->deterministic == WF_DETERMINISTIC_ELASTIC, "deterministic");
+    int64_t leaves = o->nproc * o->accumulate;
+    if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Choose nproc and accumulate among 1, 2, 4, 8, ...",
+                   "option deterministic: elastic adds up in a binary tree, but %lld processes of %lld micro-batches are no "
+                   "power of two",
+                   (long long)o->nproc, (long long)o->accumulate);
 }
 
 /* ---- help ---- */

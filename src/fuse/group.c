@@ -241,6 +241,7 @@ static void join(Fuse *f, int id, WfVal v, const WfDim *at, const WfDim *ix, boo
     m->row = row;
     memcpy(m->ix, ix, (size_t)wf_rank_of(f->g, v) * sizeof *ix);
     grp->loads += p->loads;
+    grp->closed = wf_fuse_rounds(node_of(f, v));
     f->group_of[v] = id;
     for (int i = 0; i < p->n_leaves; i++)
         add_ancestor(f, id, p->leaves[i]);
@@ -319,7 +320,7 @@ static void place(Fuse *f, WfVal v)
     /* newest groups first; a few dozen back is where partners are */
     for (int id = f->n_groups - 1, tried = 0; id >= 0 && tried < 64; id--, tried++) {
         Group *grp = f->groups[id];
-        if (grp->library || grp->late != f->late[v] || grp->n == MAX_MEMBERS || grp->loads > 96)
+        if (grp->library || grp->closed || grp->late != f->late[v] || grp->n == MAX_MEMBERS || grp->loads > 96)
             continue;
         if (reduce ? try_reduce(f, id, v, column) : try_pointwise(f, id, v, repeats))
             return;

@@ -23,6 +23,7 @@ typedef struct {
     bool column;      /* the fastest loop is kept */
     bool library, late;
     bool backward; /* its first member belongs to the backward pass */
+    bool closed;   /* ends with a value that is stored for its bits: nothing joins behind it */
     bool repeats;  /* holds what the backward pass computes again */
     Member at[MAX_MEMBERS];
     int n, loads;
@@ -69,6 +70,8 @@ void wf_fuse_decide_stores(Fuse *f);
 /* The values that a library call reads, as its kernel wants them (constants that it makes itself left out);
  * returns how many. */
 int wf_fuse_call_inputs(WfGraph *g, const WfNode *n, WfVal *in);
+/* prim.rounded: stored, and the last of its kernel, so that what computes it does not depend on what reads it. */
+bool wf_fuse_rounds(const WfNode *n);
 /* Is v, between stored values, computed a second time for the backward pass (see grad/remat)? depth: 0. */
 bool wf_fuse_recomputed(const Fuse *f, WfVal v, int depth);
 

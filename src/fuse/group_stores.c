@@ -54,6 +54,11 @@ static int own_cost(const WfNode *n)
     return strcmp(c, "%0") ? 1 : 0;
 }
 
+bool wf_fuse_rounds(const WfNode *n)
+{
+    return !strcmp(n->schema->name, "prim.rounded");
+}
+
 bool wf_fuse_recomputed(const Fuse *f, WfVal v, int depth)
 {
     const WfNode *n = node_of(f, v);
@@ -163,6 +168,7 @@ void wf_fuse_decide_stores(Fuse *f)
         if (computes && (cost > MAX_COST || reads->n == WF_LEAVES ||
                          cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads->n - 1) * more > REPEAT_READS))
             f->stored[n->out] = true;
+        f->stored[n->out] |= wf_fuse_rounds(n);
         if (f->stored[n->out])
             f->cost[n->out] = f->pads[n->out] = 0;
     }

@@ -5,7 +5,13 @@
  *
  * As in torch.optim with set_to_none, nothing is ever cleared: the first micro-batch of a step does not read what the
  * buffers hold. That saves a pass over them, and whatever an unfinished step has left there is harmless. grad/joint has
- * divided the gradients by K where they begin, as (loss / K).backward() does. */
+ * divided the gradients by K where they begin, as (loss / K).backward() does.
+ *
+ * With --deterministic=elastic they are added in a balanced tree instead, which is the lower part of one tree over all
+ * micro-batches of all ranks: comm adds the upper part. K is 2^L, and there is a buffer for each of L levels. Micro-batch i
+ * ends as many pairs as i has ones at its end: level l holds the sum of 2^l micro-batches that waits for its partner.
+ * A gradient is rounded as memory would round it before it is divided by K, which is exact, and added: it is the one that
+ * a rank with a single micro-batch stores. */
 #include "grad/grad.h"
 
 #include "exe/exe.h"
@@ -13,12 +19,18 @@
 
 #include <string.h>
 
+enum { MAX_LEVELS = 16 };
+
 typedef struct {
     const WfGraph *from;
     WfGraph *to;
     WfVal first;             /* is this the step's first micro-batch? */
-    int *input;              /* by output of `from`: the input of `to` that gathers it; -1 none */
+    int *input;              /* by output of `from`: the (first) input of `to` that gathers it; -1 none */
     WfVal *sum;              /* by output of `from` */
+    bool elastic;
+    int levels;              /* elastic */
+    WfVal store[MAX_LEVELS]; /* is this the micro-batch that leaves a sum at that level? */
+    WfVal (*kept)[MAX_LEVELS]; /* by output of `from`: new values of the levels */
 } Accumulate;
 
 /* The input that gathers values like v. */
@@ -33,15 +45,37 @@ static int add_buffer(Accumulate *a, WfVal v, const char *name, const char *of)
 static void add_buffers(Accumulate *a)
 {
     const WfGraph *g = a->from;
-    a->first = wf_add_input(a->to, WF_IN_SCALAR, "accumulate.first", WF_BOOL, 0, NULL);
+    if (!a->elastic)
+        a->first = wf_add_input(a->to, WF_IN_SCALAR, "accumulate.first", WF_BOOL, 0, NULL);
+    for (int l = 0; l < a->levels; l++)
+        a->store[l] = wf_add_input(a->to, WF_IN_SCALAR, wf_arena_printf(a->to->arena, "accumulate.level%d", l), WF_BOOL, 0, NULL);
     for (int i = 0; i < g->outputs.n; i++) {
         const WfOutput *o = &g->outputs.at[i];
         a->input[i] = -1;
+        for (int l = 1; l <= a->levels && (o->role == WF_OUT_GRAD || o->role == WF_OUT_LOSS); l++) {
+            const char *name = o->role == WF_OUT_LOSS ? "mean_loss" : wf_arena_printf(g->arena, "%s.grad", o->name);
+            int at = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.level%d", name, l - 1), o->role == WF_OUT_GRAD ? o->name : NULL);
+            a->input[i] = l == 1 ? at : a->input[i];
+        }
+        if (a->elastic)
+            continue;
         if (o->role == WF_OUT_GRAD)
             a->input[i] = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.grad", o->name), o->name);
         else if (o->role == WF_OUT_LOSS)
             a->input[i] = add_buffer(a, o->val, "mean_loss", NULL);
     }
+}
+
+/* Adds d to the sums that wait for it, level by level; what no level is to keep is the sum of the whole step. */
+static WfVal climb(Accumulate *a, int output, WfVal d)
+{
+    WfGraph *to = a->to;
+    for (int l = 0; l < a->levels; l++) {
+        WfVal old = to->inputs.at[a->input[output] + l].val;
+        a->kept[output][l] = wf_where(to, a->store[l], d, old);
+        d = wf_add(to, old, d);
+    }
+    return d;
 }
 
 /* Gathers those of g's outputs that are results [v, v + n): right behind their node, so that they need not live long. */
@@ -50,11 +84,17 @@ static void gather(Accumulate *a, const WfVal *map, WfVal v, int n, double share
     WfGraph *to = a->to;
     for (int i = 0; i < a->from->outputs.n; i++) {
         const WfOutput *o = &a->from->outputs.at[i];
-        if (a->input[i] < 0 || o->val < v || o->val >= v + (WfVal)n)
+        bool wanted = a->elastic ? o->role == WF_OUT_GRAD || o->role == WF_OUT_LOSS : a->input[i] >= 0;
+        if (!wanted || o->val < v || o->val >= v + (WfVal)n)
             continue;
-        WfVal old = to->inputs.at[a->input[i]].val, d = map[o->val];
+        WfVal d = map[o->val];
+        if (a->elastic) {
+            a->sum[i] = climb(a, i, wf_muls(to, wf_unary(to, "prim.rounded", d), share));
+            continue;
+        }
         if (o->role == WF_OUT_LOSS)
             d = wf_mul(to, d, wf_like(to, d, share));
+        WfVal old = to->inputs.at[a->input[i]].val;
         a->sum[i] = wf_where(to, a->first, d, wf_add(to, old, d));
     }
 }
@@ -109,6 +149,10 @@ static void warn(WfPassEnv *env, WfGraph *g)
     const WfNode *sum = summed_loss(g), *mixed = NULL;
     for (int i = 1; i < g->nodes.n && !mixed; i++)
         mixed = mixes_samples(wf_node(g, (WfNodeId)i)) ? wf_node(g, (WfNodeId)i) : NULL;
+    if (mixed && env->options->deterministic == WF_DETERMINISTIC_ELASTIC)
+        wf_fail_node(g, mixed, WEFT_ERR_UNSUPPORTED,
+                     "its statistics are those of each rank's and each micro-batch's samples, so that bits depend on the number "
+                     "of ranks: --deterministic=elastic cannot hold");
     if (mixed)
         tell(env, g, "statistics are those of each micro-batch, so the gradient is not the whole batch's", mixed);
     if (sum)
@@ -124,6 +168,10 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
     double share = 1 / (double)env->options->accumulate;
     a.input = WF_NEWN(g->arena, int, (size_t)g->outputs.n + 1);
     a.sum = WF_NEWN(g->arena, WfVal, (size_t)g->outputs.n + 1);
+    a.kept = wf_arena_alloc(g->arena, ((size_t)g->outputs.n + 1) * sizeof *a.kept);
+    a.elastic = env->options->deterministic == WF_DETERMINISTIC_ELASTIC;
+    for (int64_t k = env->options->accumulate; a.elastic && k > 1; k /= 2)
+        a.levels++;
     wf_copy_inputs(g, to, map);
     add_buffers(&a);
     for (int i = 0; i < g->inputs.n; i++)
@@ -142,6 +190,10 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
             wf_add_output(to, o->role, o->name, gradient ? a.sum[i] : map[o->val], o->input);
         if (o->role == WF_OUT_LOSS && !env->micro)
             wf_add_output(to, WF_OUT_METRIC, "mean_loss", a.sum[i], 0);
+        for (int l = 0; l < a.levels && a.kept[i][l] && env->micro; l++)
+            wf_add_output(to, WF_OUT_UPDATE, to->inputs.at[a.input[i] + l].name, a.kept[i][l], a.input[i] + l);
+        if (a.elastic)
+            continue;
         /* One rank goes on in the buffers themselves; several need the sum in memory that travels. */
         if (a.input[i] >= 0 && (env->micro || (gradient && env->options->nproc == 1)))
             wf_add_output(to, WF_OUT_UPDATE, to->inputs.at[a.input[i]].name, a.sum[i], a.input[i]);

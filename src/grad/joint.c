@@ -140,7 +140,8 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
             input[n] = i;
             wrt[n++] = to->inputs.at[i].val;
         }
-    WfVal seed = o && o->accumulate > 1 ? wf_like(to, loss, 1 / (double)o->accumulate) : 0; /* as (loss / K).backward() */
+    bool here = o && o->accumulate > 1 && o->deterministic != WF_DETERMINISTIC_ELASTIC;
+    WfVal seed = here ? wf_like(to, loss, 1 / (double)o->accumulate) : 0; /* as (loss / K).backward() */
     wf_grad_backward(to, loss, seed, wrt, n, grad);
     bool any = false;
     for (int i = 0; i < n; i++) {

@@ -277,6 +277,8 @@ static const WfOp ops[] = {
     {UNARY(copy), .pure_random = true, .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
     /* x itself, under another name: what is made from it is not shared with what was made from x before. */
+    /* x, stored by a kernel that ends with it: see fuse/group */
+    {UNARY(rounded), .pure_random = true, .c_float = "%0", .eval_f = same_f},
     {UNARY(recompute), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
     {UNARY(detach), .vjp = zero_vjp, .fold = detach_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0",

@@ -4,6 +4,7 @@
 #include "run/private.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void run_kernel(const WfSession *s, const WfBoundCall *c, long *st, int thread, int n)
 {
@@ -197,7 +198,8 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
                 b->calls[c].pointer[i] = s->status[0].word;
     b->values[WF_S_SEED] = (long)s->seed;
     b->values[WF_S_STEP] = (long)s->steps;
-    b->values[WF_S_ITERATION] = s->micro;
+    /* of all ranks' micro-batches the how manieth: every one draws its own random numbers */
+    b->values[WF_S_ITERATION] = s->micro + (s->comm ? wf_comm_rank(s->comm) : 0) * s->x->accumulate;
     b->runs += from == 0;
     s->now = b;
     s->from = from;
@@ -227,6 +229,13 @@ static void set_scalars(WfSession *s)
             continue;
         if (!strcmp(in->name, "accumulate.first")) {
             wf_store_f64(in->dtype, &s->scalars[i], s->micro == 0);
+            continue;
+        }
+        if (!strncmp(in->name, "accumulate.level", 16)) { /* the micro-batch whose number ends in that many ones */
+            int level = atoi(in->name + 16), ones = 0;
+            while (ones < 16 && s->micro >> ones & 1)
+                ones++;
+            wf_store_f64(in->dtype, &s->scalars[i], ones == level);
             continue;
         }
         int group = in->of ? in->of[0] - '0' : 0;

@@ -61,6 +61,29 @@ differ() { ! close "$@"; }
 check "not synchronised: other losses" differ n1 n4 1e-4
 check "averaged buffers" normed --batch-size 6 --nproc 2 --buffers mean --check-replicas 1 --out n5
 
+# Elastic: 1, 2 and 4 ranks with the same four micro-batches in a step write the same bytes; without it they need not.
+python3 "$tensors" words.safetensors idx=I64:64x16:mod59 targets=I64:64x16:mod53
+python3 "$tensors" small.safetensors x=F32:96x3x16x16:rand y=I64:96:mod9
+elastic() { # MODEL DATA OUT FLAGS...
+    local model=$PWD_AT_START/tests/refs/$1/model.pt2 data=$2 out=$3
+    shift 3
+    run "$weft" train "$model" --data "$data" --threads 1 --optimizer adamw --clip-norm 0.3 --epochs 3 \
+        --deterministic elastic --out "$out" "$@"
+    [ $code -eq 0 ]
+}
+for case in gpt_tiny_adamw:words vit_tiny_groups:small; do
+    model=${case%%:*} data=${case##*:}.safetensors
+    check "elastic $model: one rank, four micro-batches" elastic $model $data $model.1 --accumulate 4
+    check "elastic $model: two ranks, two micro-batches" elastic $model $data $model.2 --accumulate 2 --nproc 2
+    check "elastic $model: four ranks" elastic $model $data $model.4 --nproc 4
+    check "elastic $model: two threads" elastic $model $data $model.t --nproc 2 --accumulate 2 --threads 2
+    for n in 2 4 t; do check "elastic $model, $n: the same bytes" cmp $model.1/final.safetensors $model.$n/final.safetensors; done
+done
+run "$weft" train "$norm" --data pictures.safetensors --batch-size 4 --nproc 2 --deterministic elastic --steps 1
+check "elastic: statistics of a rank's own are refused, by node and line" says "elastic cannot hold"
+run "$weft" train "$mlp" --data good.safetensors --batch-size 4 --nproc 3 --deterministic elastic --steps 1
+check "elastic: three ranks are refused" says "3 processes of 1 micro-batches are no power of two"
+
 # Evaluation is shared out, too.
 check "evaluation on one rank" begun --batch-size 12 --epochs 1 --eval-data good.safetensors --out e1
 check "evaluation on two" begun --batch-size 6 --epochs 1 --eval-data good.safetensors --nproc 2 --out e2
