@@ -1,167 +1,22 @@
 /* Reading graph text; docs/ir.md is the grammar. The text is not trusted: every name, count and argument is
  * checked against the op's schema, and a mistake is one error with its line and column. Shapes written in the
- * text must be what inference gives (at level aten, where an op may have no rule, they are taken as claims).
- */
-#include "ir/ir_private.h"
+ * text must be what inference gives (at level aten, where an op may have no rule, they are mere claims). */
+#include "ir/lex.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_NESTING 16
 
-typedef struct {
-    WfCtx *ctx;
-    WfArena *a;
-    const char *text, *p, *what;
-    WfExprs *exprs;
-    WfVal (*find)(void *user, const char *name);
-    void *user;
-    int nesting;
-    WF_VEC(WfSource) sources; /* entry 0: none */
-} Parser;
-
-static WF_NORETURN void bad(Parser *s, const char *fmt, ...) WF_PRINTF(2, 3);
-static void bad(Parser *s, const char *fmt, ...)
-{
-    int line = 1, col = 1;
-    va_list ap;
-    for (const char *q = s->text; q < s->p && *q; q++) {
-        col = *q == '\n' ? 1 : col + 1;
-        line += *q == '\n';
-    }
-    va_start(ap, fmt);
-    char *m = wf_arena_vprintf(s->a, fmt, ap);
-    va_end(ap);
-    wf_fail_at(s->ctx, WEFT_ERR_FILE, wf_arena_printf(s->a, "%s:%d:%d", s->what, line, col), NULL, "%s", m);
-}
-
-static void blanks(Parser *s)
-{
-    for (;;) {
-        while (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r')
-            s->p++;
-        if (*s->p != '#')
-            return;
-        while (*s->p && *s->p != '\n')
-            s->p++;
-    }
-}
-
-static bool eat(Parser *s, const char *token)
-{
-    blanks(s);
-    size_t n = strlen(token);
-    if (strncmp(s->p, token, n))
-        return false;
-    s->p += n;
-    return true;
-}
-
-static void need(Parser *s, const char *token)
-{
-    if (!eat(s, token))
-        bad(s, "'%s' is expected", token);
-}
-
-static bool name_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-}
-
-static char *word(Parser *s)
-{
-    blanks(s);
-    const char *b = s->p;
-    while (name_char(*s->p))
-        s->p++;
-    if (s->p == b)
-        bad(s, "a name is expected");
-    return wf_arena_strndup(s->a, b, (size_t)(s->p - b));
-}
-
-static bool keyword(Parser *s, const char *w)
-{
-    blanks(s);
-    size_t n = strlen(w);
-    if (strncmp(s->p, w, n) || name_char(s->p[n]))
-        return false;
-    s->p += n;
-    return true;
-}
-
-static char *quoted(Parser *s)
-{
-    WfStr out = {.arena = s->a};
-    need(s, "\"");
-    wf_str_puts(&out, "");
-    while (*s->p && *s->p != '"') {
-        if (*s->p != '\\') {
-            wf_str_putc(&out, *s->p++);
-            continue;
-        }
-        s->p++;
-        if (*s->p == 'n') {
-            wf_str_putc(&out, '\n');
-        } else if (*s->p == 'x') {
-            char hex[3] = {s->p[1], s->p[1] ? s->p[2] : 0, 0};
-            wf_str_putc(&out, (char)strtol(hex, NULL, 16));
-            s->p += hex[0] && hex[1] ? 2 : 0;
-        } else {
-            wf_str_putc(&out, *s->p);
-        }
-        if (*s->p)
-            s->p++;
-    }
-    need(s, "\"");
-    return out.at;
-}
-
-static WfDim dim(Parser *s)
-{
-    const char *end = s->p;
-    blanks(s);
-    WfDim d = wf_eparse(s->exprs, s->p, &end);
-    if (end == s->p)
-        bad(s, "a size is expected");
-    s->p = end;
-    return d;
-}
-
 static WfGraph *graph(Parser *s);
 
 static WfVal value(Parser *s)
 {
-    need(s, "%");
-    char *name = word(s);
+    wf_lex_need(s, "%");
+    char *name = wf_lex_word(s);
     WfVal v = s->find(s->user, name);
     if (!v)
-        bad(s, "there is no value %%%s", name);
-    return v;
-}
-
-/* A number as int or float: a float has a point, an exponent, or is inf or nan. */
-static bool float_ahead(const char *p)
-{
-    if (*p == '-' || *p == '+')
-        p++;
-    if ((!strncmp(p, "inf", 3) || !strncmp(p, "nan", 3)) && !name_char(p[3]))
-        return true;
-    if (*p < '0' || *p > '9')
-        return false;
-    while (*p >= '0' && *p <= '9')
-        p++;
-    return *p == '.' || *p == 'e' || *p == 'E';
-}
-
-static double number(Parser *s)
-{
-    char *end;
-    blanks(s);
-    double v = strtod(s->p, &end);
-    if (end == s->p)
-        bad(s, "a number is expected");
-    s->p = end;
+        wf_lex_bad(s, "there is no value %%%s", name);
     return v;
 }
 
@@ -172,26 +27,26 @@ static void list(Parser *s, WfArg *a)
     WF_VEC(double) floats = {0};
     WF_VEC(bool) bools = {0};
     a->kind = WF_ARG_INTS;
-    while (!eat(s, "]")) {
-        blanks(s);
-        if (*s->p == '%' || keyword(s, "None")) {
+    while (!wf_lex_eat(s, "]")) {
+        wf_lex_blanks(s);
+        if (*s->p == '%' || wf_lex_keyword(s, "None")) {
             a->kind = WF_ARG_TENSORS;
             WF_PUSH(s->a, &vals, *s->p == '%' ? value(s) : 0);
-        } else if (keyword(s, "True") || keyword(s, "False")) {
+        } else if (wf_lex_keyword(s, "True") || wf_lex_keyword(s, "False")) {
             a->kind = WF_ARG_BOOLS;
             WF_PUSH(s->a, &bools, s->p[-2] == 'u');
-        } else if (float_ahead(s->p)) {
+        } else if (wf_lex_float_ahead(s->p)) {
             a->kind = WF_ARG_FLOATS;
-            WF_PUSH(s->a, &floats, number(s));
+            WF_PUSH(s->a, &floats, wf_lex_number(s));
         } else {
-            WF_PUSH(s->a, &ints, dim(s));
+            WF_PUSH(s->a, &ints, wf_lex_dim(s));
         }
-        if (!eat(s, ",") && *s->p != ']')
-            bad(s, "',' or ']' is expected");
+        if (!wf_lex_eat(s, ",") && *s->p != ']')
+            wf_lex_bad(s, "',' or ']' is expected");
     }
     int kinds = (vals.n > 0) + (ints.n > 0) + (floats.n > 0) + (bools.n > 0);
     if (kinds > 1)
-        bad(s, "a list holds things of one kind");
+        wf_lex_bad(s, "a list holds things of one kind");
     a->n = vals.n + ints.n + floats.n + bools.n;
     if (a->kind == WF_ARG_TENSORS)
         a->vals = vals.at;
@@ -205,26 +60,26 @@ static void list(Parser *s, WfArg *a)
 
 static void argument(Parser *s, WfArg *a)
 {
-    blanks(s);
+    wf_lex_blanks(s);
     if (*s->p == '%') {
         a->kind = WF_ARG_TENSOR;
         a->val = value(s);
-    } else if (eat(s, "[")) {
+    } else if (wf_lex_eat(s, "[")) {
         list(s, a);
     } else if (*s->p == '"') {
         a->kind = WF_ARG_STRING;
-        a->s = quoted(s);
-    } else if (keyword(s, "None")) {
+        a->s = wf_lex_quoted(s);
+    } else if (wf_lex_keyword(s, "None")) {
         a->kind = WF_ARG_NONE;
-    } else if (keyword(s, "True") || keyword(s, "False")) {
+    } else if (wf_lex_keyword(s, "True") || wf_lex_keyword(s, "False")) {
         a->kind = WF_ARG_BOOL;
         a->b = s->p[-2] == 'u';
     } else if (!strncmp(s->p, "graph ", 6)) {
         a->kind = WF_ARG_GRAPH;
         a->graph = graph(s);
-    } else if (float_ahead(s->p)) {
+    } else if (wf_lex_float_ahead(s->p)) {
         a->kind = WF_ARG_FLOAT;
-        a->f = number(s);
+        a->f = wf_lex_number(s);
     } else {
         const char *b = s->p;
         while (name_char(*s->p))
@@ -236,7 +91,7 @@ static void argument(Parser *s, WfArg *a)
         }
         s->p = b;
         a->kind = WF_ARG_INT;
-        a->i = dim(s);
+        a->i = wf_lex_dim(s);
     }
 }
 
@@ -255,7 +110,7 @@ static void arguments(Parser *s, const WfSchema *c, WfArg *args, char close)
     bool named = false;
     int at = 0;
     memset(args, 0, sizeof(WfArg) * (size_t)(c->n_params + 1));
-    for (blanks(s); *s->p && *s->p != close; blanks(s)) {
+    for (wf_lex_blanks(s); *s->p && *s->p != close; wf_lex_blanks(s)) {
         const char *b = s->p;
         int i = at;
         while (name_char(*s->p))
@@ -265,20 +120,20 @@ static void arguments(Parser *s, const WfSchema *c, WfArg *args, char close)
             named = true;
             i = parameter(c, name);
             if (i < 0)
-                bad(s, "%s has no argument '%s'", c->name, name);
+                wf_lex_bad(s, "%s has no argument '%s'", c->name, name);
         } else {
             s->p = b;
             if (named)
-                bad(s, "a positional argument follows a named one");
+                wf_lex_bad(s, "a positional argument follows a named one");
             at++;
         }
         if (i >= c->n_params)
-            bad(s, "%s takes %d arguments", c->name, c->n_params);
+            wf_lex_bad(s, "%s takes %d arguments", c->name, c->n_params);
         if (seen[i])
-            bad(s, "argument '%s' is given twice", c->params[i].name);
+            wf_lex_bad(s, "argument '%s' is given twice", c->params[i].name);
         seen[i] = true;
         argument(s, &args[i]);
-        if (!eat(s, ","))
+        if (!wf_lex_eat(s, ","))
             break;
     }
 }
@@ -295,9 +150,9 @@ void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(v
                 .find = find,
                 .user = user};
     arguments(&s, wf_schema_of(op), args, 0);
-    blanks(&s);
+    wf_lex_blanks(&s);
     if (*s.p)
-        bad(&s, "something follows the arguments");
+        wf_lex_bad(&s, "something follows the arguments");
 }
 
 /* ---- graphs ---- */
@@ -315,36 +170,36 @@ typedef struct {
 static Typed typed(Parser *s)
 {
     Typed t = {0};
-    need(s, "%");
-    t.name = word(s);
-    need(s, ":");
-    char *type = word(s);
+    wf_lex_need(s, "%");
+    t.name = wf_lex_word(s);
+    wf_lex_need(s, ":");
+    char *type = wf_lex_word(s);
     if (!strcmp(type, "none"))
         return t;
     t.dtype = wf_dtype_parse(type);
     if (!t.dtype)
-        bad(s, "'%s' is no dtype", type);
-    need(s, "[");
-    while (!eat(s, "]")) {
+        wf_lex_bad(s, "'%s' is no dtype", type);
+    wf_lex_need(s, "[");
+    while (!wf_lex_eat(s, "]")) {
         if (t.rank == WF_MAX_RANK)
-            bad(s, "more than %d dimensions", WF_MAX_RANK);
-        t.shape[t.rank++] = dim(s);
-        if (!eat(s, ",") && *s->p != ']')
-            bad(s, "',' or ']' is expected");
+            wf_lex_bad(s, "more than %d dimensions", WF_MAX_RANK);
+        t.shape[t.rank++] = wf_lex_dim(s);
+        if (!wf_lex_eat(s, ",") && *s->p != ']')
+            wf_lex_bad(s, "',' or ']' is expected");
     }
-    t.strided = keyword(s, "strided");
-    if (eat(s, "@(")) {
+    t.strided = wf_lex_keyword(s, "strided");
+    if (wf_lex_eat(s, "@(")) {
         uint32_t used = 0;
         t.ordered = true;
         for (int i = 0; i < t.rank; i++) {
             int64_t d;
-            if ((i && !eat(s, ",")) || !wf_elit(s->exprs, dim(s), &d) || d < 0 || d >= t.rank ||
+            if ((i && !wf_lex_eat(s, ",")) || !wf_elit(s->exprs, wf_lex_dim(s), &d) || d < 0 || d >= t.rank ||
                 used >> d & 1)
-                bad(s, "the memory order is no permutation");
+                wf_lex_bad(s, "the memory order is no permutation");
             used |= 1u << d;
             t.order[i] = (int8_t)d;
         }
-        need(s, ")");
+        wf_lex_need(s, ")");
     }
     return t;
 }
@@ -367,16 +222,16 @@ static void input(Parser *s, WfGraph *g)
     static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
     Typed t = typed(s);
     int role = -1;
-    need(s, "=");
-    char *w = word(s);
+    wf_lex_need(s, "=");
+    char *w = wf_lex_word(s);
     for (size_t i = 0; i < WF_LEN(roles); i++)
         if (!strcmp(roles[i], w))
             role = (int)i;
     if (role < 0 || !t.dtype)
-        bad(s, "'%s' is no role of an input", w);
-    char *name = quoted(s);
+        wf_lex_bad(s, "'%s' is no role of an input", w);
+    char *name = wf_lex_quoted(s);
     if (wf_map_get(g->names, t.name, NULL))
-        bad(s, "%%%s is defined twice", t.name);
+        wf_lex_bad(s, "%%%s is defined twice", t.name);
     WfVal v = wf_add_input(g, (WfInRole)role, t.name, t.dtype, t.rank, t.shape);
     WfInput *in = &g->inputs.at[g->inputs.n - 1];
     WF_VEC(const char *) also = {0};
@@ -385,16 +240,16 @@ static void input(Parser *s, WfGraph *g)
     in->trainable = role == WF_IN_PARAM;
     in->persistent = role == WF_IN_BUFFER;
     for (;;) {
-        if (keyword(s, "frozen"))
+        if (wf_lex_keyword(s, "frozen"))
             in->trainable = false;
-        else if (keyword(s, "transient"))
+        else if (wf_lex_keyword(s, "transient"))
             in->persistent = false;
-        else if (keyword(s, "of"))
-            in->of = quoted(s);
-        else if (keyword(s, "fill"))
-            in->fill = number(s);
-        else if (keyword(s, "also"))
-            WF_PUSH(s->a, &also, (const char *)quoted(s));
+        else if (wf_lex_keyword(s, "of"))
+            in->of = wf_lex_quoted(s);
+        else if (wf_lex_keyword(s, "fill"))
+            in->fill = wf_lex_number(s);
+        else if (wf_lex_keyword(s, "also"))
+            WF_PUSH(s->a, &also, (const char *)wf_lex_quoted(s));
         else
             break;
     }
@@ -455,20 +310,20 @@ static void check_node(Parser *s, const WfOp *op, const WfArg *args, int n_out)
     int64_t operands = 0;
     for (int i = 0; i < c->n_params; i++) {
         if (!fits(&c->params[i], &args[i], op->family))
-            bad(s, "argument '%s' of %s is of the wrong kind", c->params[i].name, c->name);
+            wf_lex_bad(s, "argument '%s' of %s is of the wrong kind", c->params[i].name, c->name);
         operands += args[i].kind == WF_ARG_TENSORS ? args[i].n : 1;
     }
     if (operands > WF_MAX_RESULTS)
-        bad(s, "%s has more than %d operands", c->name, WF_MAX_RESULTS);
+        wf_lex_bad(s, "%s has more than %d operands", c->name, WF_MAX_RESULTS);
     if ((!c->n_ret || c->ret[0].type != WF_T_TENSORS) && n_out != c->n_ret)
-        bad(s, "%s has %d results, but %d are written", c->name, c->n_ret, n_out);
+        wf_lex_bad(s, "%s has %d results, but %d are written", c->name, c->n_ret, n_out);
     const WfArg *inputs = &args[0], *body = &args[1];
     if (op->family == WF_LOOPNEST && (n_out != body->graph->outputs.n || inputs->n != body->graph->inputs.n))
-        bad(s, "the body of %s has %d inputs and %d results", c->name, body->graph->inputs.n,
-            body->graph->outputs.n);
+        wf_lex_bad(s, "the body of %s has %d inputs and %d results", c->name, body->graph->inputs.n,
+                   body->graph->outputs.n);
     for (int i = 0; op->family == WF_LOOPNEST && i < n_out; i++)
         if (!body->graph->outputs.at[i].val)
-            bad(s, "a result of the body of %s is missing", c->name);
+            wf_lex_bad(s, "a result of the body of %s is missing", c->name);
 }
 
 /* The comment `# FILE:LINE` at the end of a node's line is where the node comes from; any other comment is
@@ -516,32 +371,32 @@ static void node(Parser *s, WfGraph *g)
 {
     WF_VEC(Typed) results = {0};
     WfArg args[64];
-    blanks(s);
+    wf_lex_blanks(s);
     if (*s->p == '%') {
         do {
             Typed t = typed(s);
             WF_PUSH(s->a, &results, t);
-        } while (eat(s, ","));
-        need(s, "=");
+        } while (wf_lex_eat(s, ","));
+        wf_lex_need(s, "=");
     }
-    char *name = word(s);
+    char *name = wf_lex_word(s);
     const WfOp *op = wf_op_find(name);
     if (!op)
-        bad(s, "no op is called %s", name);
-    need(s, "(");
+        wf_lex_bad(s, "no op is called %s", name);
+    wf_lex_need(s, "(");
     s->find = local;
     s->user = g;
     arguments(s, wf_schema_of(op), args, ')');
-    need(s, ")");
+    wf_lex_need(s, ")");
     s->find = local;
     s->user = g;
     const char *end = s->p;
-    bool no_grad = keyword(s, "no_grad");
+    bool no_grad = wf_lex_keyword(s, "no_grad");
     s->p = no_grad ? s->p : end; /* a comment may follow, which is read below */
     if (results.n > WF_MAX_RESULTS)
-        bad(s, "too many results");
+        wf_lex_bad(s, "too many results");
     if (g->level >= WF_OP && g->level < WF_LOOP && !wf_admits(g->level, op))
-        bad(s, "%s may not stand at level %s", name, wf_level_name(g->level));
+        wf_lex_bad(s, "%s may not stand at level %s", name, wf_level_name(g->level));
     WfArg full[64];
     wf_complete_args(g, op, args, full);
     check_node(s, op, full, results.n);
@@ -555,12 +410,12 @@ static void node(Parser *s, WfGraph *g)
     for (int i = 0; i < results.n; i++) {
         WfVal v = n->out + (WfVal)i;
         if (wf_map_get(g->names, results.at[i].name, NULL))
-            bad(s, "%%%s is defined twice", results.at[i].name);
+            wf_lex_bad(s, "%%%s is defined twice", results.at[i].name);
         if (!wf_value(g, v)->dtype && results.at[i].dtype)
             wf_set_result(g, n, i, results.at[i].dtype, results.at[i].rank, results.at[i].shape);
         else if (results.at[i].dtype && !same_type(g, v, &results.at[i]))
-            bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name,
-                wf_shape_text(g, v));
+            wf_lex_bad(s, "%%%s is written with another type than its op gives, %s", results.at[i].name,
+                       wf_shape_text(g, v));
         wf_name_value(g, v, results.at[i].name);
         set_memory(g, v, &results.at[i]);
     }
@@ -571,24 +426,24 @@ static void node(Parser *s, WfGraph *g)
 static void output(Parser *s, WfGraph *g)
 {
     static const char *const roles[] = {"user", "loss", "update", "grad", "metric"};
-    char *w = word(s);
+    char *w = wf_lex_word(s);
     int role = -1, in = 0;
     for (int i = 0; i < 5; i++)
         if (!strcmp(roles[i], w))
             role = i;
     if (role < 0)
-        bad(s, "'%s' is no role of an output", w);
-    char *name = quoted(s);
+        wf_lex_bad(s, "'%s' is no role of an output", w);
+    char *name = wf_lex_quoted(s);
     WfVal v = 0;
     s->find = local;
     s->user = g;
-    if (!keyword(s, "None"))
+    if (!wf_lex_keyword(s, "None"))
         v = value(s);
     if (role == WF_OUT_UPDATE || role == WF_OUT_GRAD) {
         for (in = 0; in < g->inputs.n && strcmp(g->inputs.at[in].name, name); in++)
             ;
         if (in == g->inputs.n)
-            bad(s, "there is no input \"%s\"", name);
+            wf_lex_bad(s, "there is no input \"%s\"", name);
     }
     wf_add_output(g, (WfOutRole)role, name, v, in);
 }
@@ -599,36 +454,36 @@ static WfGraph *graph(Parser *s)
     void *user = s->user;
     int level = -1;
     if (++s->nesting > MAX_NESTING)
-        bad(s, "graphs are nested too deeply");
-    need(s, "graph");
-    char *w = word(s);
+        wf_lex_bad(s, "graphs are nested too deeply");
+    wf_lex_need(s, "graph");
+    char *w = wf_lex_word(s);
     for (int i = 0; i < WF_LEVELS; i++)
         if (!strcmp(wf_level_name((WfLevel)i), w))
             level = i;
     if (level < 0)
-        bad(s, "'%s' is no level", w);
+        wf_lex_bad(s, "'%s' is no level", w);
     WfGraph *g = wf_graph_new(s->ctx, s->a, s->exprs, (WfLevel)level);
     s->exprs = g->exprs;
     g->expand = false;
-    need(s, "{");
-    while (!eat(s, "}")) {
+    wf_lex_need(s, "{");
+    while (!wf_lex_eat(s, "}")) {
         if (!*s->p)
-            bad(s, "'}' is expected");
-        if (keyword(s, "symbol")) {
-            char *name = word(s);
-            need(s, "in");
-            need(s, "[");
+            wf_lex_bad(s, "'}' is expected");
+        if (wf_lex_keyword(s, "symbol")) {
+            char *name = wf_lex_word(s);
+            wf_lex_need(s, "in");
+            wf_lex_need(s, "[");
             int64_t lo = (int64_t)strtoll(s->p, (char **)&s->p, 10);
-            need(s, ",");
-            blanks(s);
+            wf_lex_need(s, ",");
+            wf_lex_blanks(s);
             int64_t hi = INT64_MAX;
-            if (!keyword(s, "inf"))
+            if (!wf_lex_keyword(s, "inf"))
                 hi = (int64_t)strtoll(s->p, (char **)&s->p, 10);
-            need(s, "]");
+            wf_lex_need(s, "]");
             wf_sym(s->exprs, name, lo, hi);
-        } else if (keyword(s, "input")) {
+        } else if (wf_lex_keyword(s, "input")) {
             input(s, g);
-        } else if (keyword(s, "output")) {
+        } else if (wf_lex_keyword(s, "output")) {
             output(s, g);
         } else {
             node(s, g);
@@ -646,9 +501,9 @@ WfGraph *wf_parse(WfCtx *ctx, WfArena *a, const char *text, const char *what)
     Parser s = {.ctx = ctx, .a = a, .text = text, .p = text, .what = what, .exprs = wf_exprs_new(ctx, a)};
     WF_PUSH(a, &s.sources, (WfSource){0});
     WfGraph *g = graph(&s);
-    blanks(&s);
+    wf_lex_blanks(&s);
     if (*s.p)
-        bad(&s, "something follows the graph");
+        wf_lex_bad(&s, "something follows the graph");
     share_sources(&s, g);
     return g;
 }

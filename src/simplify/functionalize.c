@@ -1,171 +1,16 @@
-/* Mutation becomes values. Every tensor name of the export is an alias: a storage and the chain of view
- * primitives that leads from the storage's whole content to what the name shows. Reading a name gives its
- * value, replayed through the chain when the storage has changed since; writing computes the new value of the
- * view with the operator's functional twin, inverts the chain (a slice becomes a slice_scatter, a reshape its
- * reverse) and makes the result the storage's content. Storages of graph inputs that were written become
- * outputs that update them.
+/* Mutation becomes values. Every tensor name of the export is an alias (alias.c): reading a name gives its
+ * value, writing computes the new value of the view with the operator's functional twin and makes it what the
+ * alias shows. Storages of graph inputs that were written become outputs that update them.
  *
  * Regions of no_grad are inlined with their nodes marked, and what they return is detached. A write that
  * PyTorch does not record (under no_grad, or through detach()) leaves the gradient's way through the tensor
  * as it was: prim.graft. Results are compared with the shapes that the export claims, so that a damaged file
  * or a wrong rule is named here. */
-#include "ops/ops.h"
-#include "simplify/private.h"
+#include "simplify/alias.h"
 
 #include <string.h>
 
 enum { MAX_DEPTH = 32 };
-
-typedef struct {
-    const WfOp *op;
-    const WfArg *args;
-} Step; /* args[0] is replaced by the value before */
-typedef struct {
-    WfVal now;
-    int version, input;
-    bool written;
-} Storage;
-typedef struct {
-    int storage; /* 0: no value */
-    int tensor;  /* names of one tensor (an in-place result and its operand) have one number */
-    const Step *steps;
-    int n_steps;
-    int version; /* of the storage, when `val` was computed */
-    WfVal val;
-} Alias;
-typedef struct {
-    WfGraph *g;
-    Alias *at;
-} Frame; /* one per graph being inlined; at: by value */
-typedef struct {
-    WfPassEnv *env;
-    WfGraph *to;
-    WF_VEC(Storage) storages; /* [0] is unused */
-    WF_VEC(bool) needs;       /* by value of `to`: does a gradient flow through it to a trainable input? */
-    int depth, tensors;
-} Fn;
-
-static bool is(const WfOp *op, const char *name)
-{
-    return !strcmp(wf_schema_of(op)->name, name);
-}
-
-/* ---- storages and aliases ---- */
-
-static Alias fresh(Fn *f, WfVal v, int input)
-{
-    Storage s = {.now = v, .input = input};
-    WF_PUSH(f->to->arena, &f->storages, s);
-    return (Alias){.storage = f->storages.n - 1, .tensor = ++f->tensors, .val = v};
-}
-
-static WfVal take_step(Fn *f, const Step *s, WfVal v)
-{
-    WfArg args[64];
-    WfVal out[WF_MAX_RESULTS];
-    memcpy(args, s->args, (size_t)wf_schema_of(s->op)->n_params * sizeof *args);
-    args[0] = (WfArg){.kind = WF_ARG_TENSOR, .val = v};
-    bool no_grad = f->to->no_grad; /* a view of something trainable is trainable, wherever it is replayed */
-    f->to->no_grad = false;
-    wf_emit_args(f->to, s->op, args, out, NULL);
-    f->to->no_grad = no_grad;
-    return out[0];
-}
-
-static WfVal read_alias(Fn *f, Alias *a)
-{
-    const Storage *s = &f->storages.at[a->storage];
-    if (!a->storage)
-        return 0;
-    if (a->version != s->version) {
-        a->val = s->now;
-        for (int i = 0; i < a->n_steps; i++)
-            a->val = take_step(f, &a->steps[i], a->val);
-        a->version = f->storages.at[a->storage].version;
-    }
-    return a->val;
-}
-
-static WfVal read_value(Fn *f, Frame *fr, const WfNode *n, WfVal v)
-{
-    WfVal r = v ? read_alias(f, &fr->at[v]) : 0;
-    if (v && !r)
-        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "an operand has no value");
-    return r;
-}
-
-static bool needs_gradient(Fn *f, WfVal v)
-{
-    static const bool no = false;
-    WfVal in[WF_MAX_RESULTS];
-    for (WfVal i = (WfVal)f->needs.n; i <= v; i++) {
-        const WfNode *p = i ? wf_producer(f->to, i) : NULL;
-        WF_PUSH(f->to->arena, &f->needs, no);
-        bool yes = i && !p && wf_input_of(f->to, i)->trainable;
-        if (p && !p->no_grad && !is(p->op, "prim.detach")) {
-            int k = wf_operands(p, in, WF_MAX_RESULTS);
-            for (int j = 0; j < k && j < WF_MAX_RESULTS; j++)
-                yes |= f->needs.at[in[j]];
-        }
-        f->needs.at[i] = yes && wf_dtype_is_float(wf_dtype_of(f->to, i));
-    }
-    return f->needs.at[v];
-}
-
-/* The input of a view step whose result is `part`, otherwise as `whole`. */
-static WfVal invert(Fn *f, Frame *fr, const WfNode *n, const Step *s, WfVal whole, WfVal part)
-{
-    WfGraph *g = f->to;
-    const WfValue *x = wf_value(g, whole);
-    if (is(s->op, "prim.detach"))
-        return part;
-    if (is(s->op, "prim.reshape") || (is(s->op, "prim.expand") && wf_numel(g, whole) == wf_numel(g, part)))
-        return wf_reshape(g, part, x->rank, x->shape);
-    if (is(s->op, "prim.permute")) {
-        int back[WF_MAX_RANK] = {0};
-        for (int i = 0; i < s->args[1].n; i++)
-            back[s->args[1].ints[i]] = i;
-        return wf_permute(g, part, back);
-    }
-    if (is(s->op, "prim.slice"))
-        return wf_slice_scatter(g, whole, part, (int)s->args[1].i, s->args[2].i, s->args[3].i, s->args[4].i);
-    if (is(s->op, "prim.expand"))
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
-                     "writes into an expanded tensor, whose elements share memory");
-    wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
-                 "writes through a view of a kind (%s) that cannot be written through",
-                 wf_schema_of(s->op)->name);
-}
-
-/* Makes `value` what the alias shows, and with it every other alias of the storage. */
-static void assign(Fn *f, Frame *fr, const WfNode *n, Alias *a, WfVal value)
-{
-    WfGraph *g = f->to;
-    WfVal old = f->storages.at[a->storage].now;
-    WfVal *before = WF_NEWN(g->arena, WfVal, (size_t)a->n_steps + 1);
-    bool silent = g->no_grad;
-    before[0] = old;
-    for (int i = 0; i < a->n_steps; i++) {
-        silent |= is(a->steps[i].op, "prim.detach");
-        before[i + 1] = i + 1 < a->n_steps ? take_step(f, &a->steps[i], before[i]) : 0;
-    }
-    WfVal whole = value;
-    for (int i = a->n_steps - 1; i >= 0; i--)
-        whole = invert(f, fr, n, &a->steps[i], before[i], whole);
-    bool graft = silent && whole != old && needs_gradient(f, old);
-    if (graft) {
-        bool no_grad = g->no_grad;
-        g->no_grad = false;
-        whole = wf_emit(g, "prim.graft", "vv", old, whole);
-        g->no_grad = no_grad;
-    }
-    Storage *s = &f->storages.at[a->storage];
-    s->now = whole;
-    s->version++;
-    s->written = true;
-    a->val = a->n_steps ? value : whole;
-    a->version = graft && a->n_steps ? -1 : s->version;
-}
 
 /* ---- emitting ---- */
 
@@ -198,11 +43,11 @@ static int emit(Fn *f, Frame *fr, const WfNode *n, const WfOp *op, WfArg *args, 
             continue;
         args[i] = n->args[at];
         if (args[i].kind == WF_ARG_TENSOR) {
-            args[i].val = read_value(f, fr, n, args[i].val);
+            args[i].val = wf_alias_value(f, fr, n, args[i].val);
         } else if (args[i].kind == WF_ARG_TENSORS) {
             WfVal *list = WF_NEWN(f->to->arena, WfVal, (size_t)args[i].n + 1);
             for (int j = 0; j < args[i].n; j++)
-                list[j] = read_value(f, fr, n, n->args[at].vals[j]);
+                list[j] = wf_alias_value(f, fr, n, n->args[at].vals[j]);
             args[i].vals = list;
         }
     }
@@ -331,7 +176,7 @@ static void do_view(Fn *f, Frame *fr, const WfNode *n)
             a.val = out[i];
             a.version = f->storages.at[a.storage].version;
         } else {
-            a = fresh(f, out[i], -1);
+            a = wf_alias_fresh(f, out[i], -1);
         }
         define(f, fr, n, i, a);
     }
@@ -368,12 +213,12 @@ static void do_meta(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin)
 static void write_back(Fn *f, Frame *fr, const WfNode *n, WfVal target, WfVal value)
 {
     Alias *a = &fr->at[target];
-    WfVal old = read_value(f, fr, n, target);
+    WfVal old = wf_alias_value(f, fr, n, target);
     value = wf_cast(f->to, value, wf_dtype_of(f->to, old));
     if (!wf_same_shape(f->to, old, value))
         wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the result %s does not fit into %s",
                      wf_shape_text(f->to, value), wf_shape_text(f->to, old));
-    assign(f, fr, n, a, value);
+    wf_alias_assign(f, fr, n, a, value);
 }
 
 /* Results that are not themselves operands come first, then the new values of `mutated`, in argument order.
@@ -401,12 +246,12 @@ static void do_write(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin, uint64
     next = 0;
     for (int i = 0; i < n->n_out; i++) {
         if (!c->ret[i].mutates) {
-            define(f, fr, n, i, fresh(f, out[next++], -1));
+            define(f, fr, n, i, wf_alias_fresh(f, out[next++], -1));
             continue;
         }
         for (int p = 0; p < c->n_params; p++)
             if (c->params[p].mutates && c->params[p].alias == c->ret[i].alias && wf_tensor(n, p)) {
-                read_alias(f, &fr->at[wf_tensor(n, p)]);
+                wf_alias_read(f, &fr->at[wf_tensor(n, p)]);
                 define(f, fr, n, i, fr->at[wf_tensor(n, p)]);
                 break;
             }
@@ -421,7 +266,8 @@ static bool evaluating(const WfNode *n)
     return a && a->kind == WF_ARG_BOOL && !a->b;
 }
 
-/* Is there one of the operands that the operator writes without saying so? An instance norm may have no statistics. */
+/* Is there one of the operands that the operator writes without saying so? An instance norm may have no
+ * statistics. */
 static bool writes_any(const WfNode *n)
 {
     bool any = !n->op->decompose; /* then only the twin can compute it */
@@ -455,7 +301,7 @@ static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
     WfGraph *g = body->graph;
     Frame inner = {g, WF_NEWN(f->to->arena, Alias, (size_t)g->values.n)};
     for (int i = 0; i < operands->n; i++) {
-        read_value(f, fr, n, operands->vals[i]);
+        wf_alias_value(f, fr, n, operands->vals[i]);
         inner.at[g->inputs.at[i].val] = fr->at[operands->vals[i]];
     }
     bool outer = f->to->no_grad;
@@ -467,7 +313,7 @@ static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
         WfVal v = g->outputs.at[i].val;
         if (!v)
             continue;
-        WfVal now = read_alias(f, &inner.at[v]);
+        WfVal now = wf_alias_read(f, &inner.at[v]);
         Alias a = inner.at[v];
         if (no_grad && !given(fr, operands, a.tensor) && wf_dtype_is_float(wf_dtype_of(f->to, now))) {
             WfArg *none = WF_NEWN(f->to->arena, WfArg, 1);
@@ -526,7 +372,7 @@ static void one_node(Fn *f, Frame *fr, const WfNode *n)
             wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out,
                          n_out);
         for (int i = 0; i < n->n_out; i++)
-            define(f, fr, n, i, fresh(f, out[i], -1));
+            define(f, fr, n, i, wf_alias_fresh(f, out[i], -1));
     }
 }
 
@@ -574,7 +420,7 @@ static void outputs(Fn *f, Frame *fr)
 {
     for (int i = 0; i < fr->g->outputs.n; i++) {
         const WfOutput *o = &fr->g->outputs.at[i];
-        WfVal v = o->val ? read_alias(f, &fr->at[o->val]) : 0;
+        WfVal v = o->val ? wf_alias_read(f, &fr->at[o->val]) : 0;
         if (v)
             wf_add_output(f->to, o->role, o->name, v, o->input);
     }
@@ -600,7 +446,7 @@ WfGraph *wf_simplify_functionalize(WfPassEnv *env, WfGraph *g)
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     wf_copy_inputs(g, f->to, map);
     for (int i = 0; i < g->inputs.n; i++)
-        fr.at[g->inputs.at[i].val] = fresh(f, map[g->inputs.at[i].val], i);
+        fr.at[g->inputs.at[i].val] = wf_alias_fresh(f, map[g->inputs.at[i].val], i);
     walk(f, &fr);
     f->to->source = 0;
     outputs(f, &fr);
