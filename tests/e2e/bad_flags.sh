@@ -12,7 +12,7 @@ fails "a batch beyond what the export allows" 2 "--batch-size 1000: the export a
 fails "steps and epochs" 2 "options steps and epochs are both given" train --epochs 3
 fails "momentum for adamw" 2 "option momentum has no meaning for optimizer adamw" train --momentum 0.9
 fails "an unknown loss" 2 "\"magic\" is not one of" train --loss magic
-fails "processes" 2 "option nproc is not available yet" train --nproc 2
+fails "processes without a number" 2 "nproc" train --nproc two
 fails "checkpoints" 2 "option checkpoint-every is not available yet" train --checkpoint-every 10
 fails "resuming" 2 "option resume is not available yet" train --resume run
 fails "no model" 2 "name a model" "$weft" train --data good.safetensors

@@ -178,9 +178,14 @@ static void options_must_fit_together(void **state)
     set(f, "update", "early");
     refuse_check(f, "update early cannot be used with clip-norm, which needs all gradients before the first update");
     set(f, "update", "late");
-    set(f, "nproc", "2");
-    refuse_check(f, "option nproc is not available yet");
+    set(f, "deterministic", "elastic");
+    set(f, "nproc", "3");
+    refuse_check(f, "option deterministic: elastic adds up in a binary tree, but 3 processes of 1 micro-batches are no power "
+                    "of two");
+    set(f, "nproc", "4");
+    assert_int_equal(wf_guard(f->ctx, do_check, f), WEFT_OK);
     set(f, "nproc", "1");
+    set(f, "deterministic", "fixed");
     assert_int_equal(wf_guard(f->ctx, do_check, f), WEFT_OK);
 }
 
