@@ -24,7 +24,7 @@ static int64_t weights_count(const WfExe *x)
 
 int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    if (!o->data.n)
+    if (words->n && !o->data.n) /* without a model, that is what is missing first */
         wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
@@ -42,7 +42,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
             (double)wf_session_state_bytes(s->run) / 1048576.0);
     if (o->out)
-        fprintf(stderr, "weights: %s/final.safetensors\n", o->out);
+        fprintf(stderr, "weights: %s\n", wf_train_path(p->arena, o->out, "final.safetensors"));
     weft_program_free(p);
     return 0;
 }
