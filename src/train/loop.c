@@ -79,8 +79,10 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
         if (!wf_elit(x->exprs, e->shape[0], &size)) {
             int64_t want = o->batch_size ? o->batch_size : 32;
             for (int k = 0; k < x->n_symbols; k++)
-                if (x->symbols[k].input == i && x->symbols[k].dim == 0)
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0) {
+                    want = o->batch_size ? want : wf_exe_usual(&x->symbols[k]);
                     check_batch(ctx, &x->symbols[k], want);
+                }
             return want;
         }
         if (o->batch_size && o->batch_size != size)
