@@ -398,6 +398,9 @@ WfDim wf_esym_at(const WfExprs *e, int id);
 int wf_esym_id(const WfExprs *e, WfDim d);       /* -1 if d is not a plain symbol */
 const char *wf_esym_name(const WfExprs *e, int id);
 void wf_esym_range(const WfExprs *e, int id, int64_t *lo, int64_t *hi);
+/* A usual value of the symbol, for defaults only: nothing is proved from it. 0: none is known. */
+void wf_esym_set_hint(WfExprs *e, int id, int64_t value);
+int64_t wf_esym_hint(const WfExprs *e, int id);
 bool wf_esym_below(const WfExprs *e, int id, WfDim *below); /* false for symbols made by wf_sym */
 
 WfDim wf_econst(WfExprs *e, int64_t v);

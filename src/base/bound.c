@@ -260,6 +260,9 @@ void wf_esym_range(const WfExprs *e, int id, int64_t *lo, int64_t *hi)
     *hi = e->syms.at[id].hi;
 }
 
+void wf_esym_set_hint(WfExprs *e, int id, int64_t value) { e->syms.at[id].hint = value; }
+int64_t wf_esym_hint(const WfExprs *e, int id) { return e->syms.at[id].hint; }
+
 bool wf_esym_below(const WfExprs *e, int id, WfDim *below)
 {
     if (e->syms.at[id].bounded)

@@ -34,7 +34,7 @@ typedef struct {
     WfDim dim, below;
     bool bounded;
     int level;      /* one more than that of any symbol in `below`; 0 without such */
-    int64_t lo, hi;
+    int64_t lo, hi, hint;
 } Symbol;
 
 struct WfExprs {

@@ -3,6 +3,8 @@
  */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,15 +171,28 @@ weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words
     return p;
 }
 
+/* Results that stdout did not take are a failure of the verb; a reader that has left (`| head`) is none. */
+static int flush_results(int code)
+{
+    errno = 0;
+    bool lost = fflush(stdout) || ferror(stdout);
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (!lost || errno == EPIPE || (poll(&out, 1, 0) == 1 && out.revents & POLLERR))
+        return code;
+    fprintf(stderr, "error: stdout: cannot write all results%s%s\n  Free some space, and run the command again.\n",
+            errno ? ": " : "", errno ? strerror(errno) : "");
+    return code ? code : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         overall_help(argc < 2 ? stderr : stdout);
-        return argc < 2 ? 2 : 0;
+        return argc < 2 ? 2 : flush_results(0);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("weft %s\n", weft_version());
-        return 0;
+        return flush_results(0);
     }
     const char *names[32];
     int n = 0;
@@ -214,7 +229,7 @@ int main(int argc, char **argv)
             report(&ctx->diag);
         m.code = exit_code(s);
     }
-    fflush(stdout);
+    m.code = flush_results(m.code);
     wf_ctx_free(ctx);
     return m.code;
 }

@@ -115,7 +115,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     for (int i = 0; i < x->n_symbols; i++) {
         const WfExeSymbol *m = &x->symbols[i];
         bool given = m->dim == 0 && o->batch_size;
-        int64_t want = ((given ? o->batch_size : 32) - m->plus) / m->factor, lo, hi;
+        int64_t want = ((given ? o->batch_size : wf_exe_usual(m)) - m->plus) / m->factor, lo, hi;
         wf_exe_sizes(m, &lo, &hi);
         if (given && (o->batch_size < lo || o->batch_size > hi || (o->batch_size - m->plus) % m->factor))
             wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld in steps of %lld",

@@ -34,7 +34,7 @@ static void banner(const weft_program *p, const weft_session *s, const char *mod
 int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
 {
     WfOptions options = *given, *o = &options;
-    if (!o->data.n)
+    if (words->n && !o->data.n) /* without a model, that is what is missing first */
         wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     WfComm *comm = wf_cli_join(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
@@ -62,7 +62,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
         fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
                 (double)wf_session_state_bytes(s->run) / 1048576.0);
     if (o->out && speaks)
-        fprintf(stderr, "weights: %s/final.safetensors\n", o->out);
+        fprintf(stderr, "weights: %s\n", wf_train_path(p->arena, o->out, "final.safetensors"));
     weft_program_free(p);
     wf_comm_close(comm);
     return 0;

@@ -16,6 +16,7 @@ typedef struct {
     int64_t lo, hi;          /* inclusive */
     int input, dim;          /* where its value is read: a user input's dimension ... */
     int64_t factor, plus;    /* ... whose size is factor * symbol + plus; factor > 0 */
+    int64_t hint;            /* the symbol's value in the example of the export; 0: not known */
 } WfExeSymbol;
 
 typedef enum { WF_XIN_PARAM, WF_XIN_BUFFER, WF_XIN_CONST, WF_XIN_USER, WF_XIN_STATE, WF_XIN_SCALAR,
@@ -140,6 +141,8 @@ WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises 
 WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what);
 /* Smallest and largest size of the dimension that tells s. */
 void wf_exe_sizes(const WfExeSymbol *s, int64_t *lo, int64_t *hi);
+/* Its size when nobody chooses one: the export's own, else one near 32 that the range allows. */
+int64_t wf_exe_usual(const WfExeSymbol *s);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 

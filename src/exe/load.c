@@ -112,6 +112,14 @@ void wf_exe_sizes(const WfExeSymbol *s, int64_t *lo, int64_t *hi)
         *hi = INT64_MAX;
 }
 
+int64_t wf_exe_usual(const WfExeSymbol *s)
+{
+    enum { SOME = 32 };
+    int64_t v = s->hint ? s->hint : (SOME - s->plus) / s->factor, size;
+    v = v < s->lo ? s->lo : v > s->hi ? s->hi : v;
+    return wf_mul_ok(v, s->factor, &size) && wf_add_ok(size, s->plus, &size) ? size : SOME;
+}
+
 static void read_symbols(Load *l, json_t *j)
 {
     WfExe *x = l->x;
@@ -128,6 +136,7 @@ static void read_symbols(Load *l, json_t *j)
         s->dim = (int)INT(o, "dim", 0, WF_EXE_RANK - 1);
         s->factor = INT(o, "factor", 1, INT64_MAX);
         s->plus = INT(o, "plus", INT64_MIN / 2, INT64_MAX / 2);
+        s->hint = INT(o, "hint", 0, INT64_MAX);
         wf_sym(x->exprs, s->name, s->lo, s->hi);
     }
 }

@@ -94,11 +94,12 @@ static json_t *whole(const WfExe *x)
     json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array(),
            *warnings = json_array();
     for (int i = 0; i < x->n_symbols; i++)
-        json_array_append_new(symbols, json_pack("{ss sI sI si si sI sI}", "name", x->symbols[i].name, "lo",
+        json_array_append_new(symbols, json_pack("{ss sI sI si si sI sI sI}", "name", x->symbols[i].name, "lo",
                                                  (json_int_t)x->symbols[i].lo, "hi", (json_int_t)x->symbols[i].hi,
                                                  "input", x->symbols[i].input, "dim", x->symbols[i].dim, "factor",
                                                  (json_int_t)x->symbols[i].factor, "plus",
-                                                 (json_int_t)x->symbols[i].plus));
+                                                 (json_int_t)x->symbols[i].plus, "hint",
+                                                 (json_int_t)x->symbols[i].hint));
     for (int i = 0; i < x->n_inputs; i++)
         json_array_append_new(inputs, input(x, &x->inputs[i]));
     for (int i = 0; i < x->n_groups; i++)

@@ -204,14 +204,30 @@ WfDim imp_expr(Imp *m, const char *srepr)
     return d;
 }
 
+/* The size that the example of the export had, where it is a symbol's own. */
+static void take_hint(Imp *m, WfDim d, const json_t *x)
+{
+    const json_t *h = json_object_get(json_object_get(x, "hint"), "as_int");
+    int id = wf_esym_id(m->e, d);
+    int64_t lo, hi, v = json_is_integer(h) ? json_integer_value(h) : 0;
+    if (id < 0 || v < 1)
+        return;
+    wf_esym_range(m->e, id, &lo, &hi);
+    if (v >= lo && v <= hi)
+        wf_esym_set_hint(m->e, id, v);
+}
+
 WfDim imp_symint(Imp *m, const json_t *v)
 {
     const json_t *x;
     const char *tag = imp_tag(m, v, &x);
     if (!strcmp(tag, "as_int") && json_is_integer(x))
         return wf_econst(m->e, json_integer_value(x));
-    if (!strcmp(tag, "as_expr"))
-        return imp_expr(m, imp_string(m, x, "expr_str"));
+    if (!strcmp(tag, "as_expr")) {
+        WfDim d = imp_expr(m, imp_string(m, x, "expr_str"));
+        take_hint(m, d, x);
+        return d;
+    }
     bad(m, "damaged model description: a size of kind '%.40s'", tag);
 }
 

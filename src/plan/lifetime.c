@@ -55,6 +55,7 @@ void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
         if (!used)
             continue;
         wf_esym_range(e, id, &best.lo, &best.hi);
+        best.hint = wf_esym_hint(e, id);
         WF_PUSH(env->arena, &v, best);
         for (int k = v.n - 1; k > 0 && before(&v.at[k], &v.at[k - 1]); k--) {
             v.at[k] = v.at[k - 1];

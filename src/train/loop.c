@@ -81,8 +81,10 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
         if (!wf_elit(x->exprs, e->shape[0], &size)) {
             int64_t want = o->batch_size ? o->batch_size : 32;
             for (int k = 0; k < x->n_symbols; k++)
-                if (x->symbols[k].input == i && x->symbols[k].dim == 0)
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0) {
+                    want = o->batch_size ? want : wf_exe_usual(&x->symbols[k]);
                     check_batch(ctx, &x->symbols[k], want);
+                }
             return want;
         }
         if (o->batch_size && o->batch_size != size)
@@ -322,11 +324,17 @@ static void metrics_line(Loop *l, WfStr *s)
         return;
     wf_str_puts(s, "}\n");
     if (fwrite(s->at, 1, s->n, l->metrics) != s->n || fflush(l->metrics))
-        wf_fail_at(l->t->ctx, WEFT_ERR_IO, l->t->options->out, "Free some space; the run can be started again.",
+        wf_fail_at(l->t->ctx, WEFT_ERR_IO, l->t->options->out, "Free some space, remove this folder and start again.",
                    "metrics.jsonl cannot be written: %s", strerror(errno));
 }
 
-static char *in_out(Loop *l, const char *name) { return wf_arena_printf(l->t->arena, "%s/%s", l->t->options->out, name); }
+char *wf_train_path(WfArena *a, const char *out, const char *name)
+{
+    size_t n = strlen(out);
+    return wf_arena_printf(a, "%s%s%s", out, n && out[n - 1] == '/' ? "" : "/", name);
+}
+
+static char *in_out(Loop *l, const char *name) { return wf_train_path(l->t->arena, l->t->options->out, name); }
 
 static void open_out(Loop *l)
 {
@@ -367,6 +375,8 @@ static void progress(Loop *l, double loss, double norm, double lr, double ms)
     l->last_print = now;
     double left = (now - l->first_step) / (double)l->step * (double)(l->total - l->step);
     WfArena *a = wf_arena_scratch(l->t->ctx);
+    loss = isnan(loss) ? (double)NAN : loss; /* printf shows a sign */
+    norm = isnan(norm) ? (double)NAN : norm;
     snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
              (long long)l->step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms,
              rss_mb(),
@@ -521,6 +531,8 @@ void wf_train(WfTraining *t)
     }
     if (l.metrics)
         fclose(l.metrics);
+    if (l.metrics && !l.step) /* an empty file would keep the folder from being used again */
+        unlink(in_out(&l, "metrics.jsonl"));
     if (s != WEFT_OK)
         wf_reraise(t->ctx, s);
 }

@@ -129,6 +129,8 @@ void wf_ranks_add(WfTraining *t, double *values, int n);
 /* Trains as the options say (data, steps or epochs, schedule, out). Stops cleanly when the context is cancelled: the
  * weights of the last finished step are saved, then WEFT_ERR_CANCELLED is raised. */
 void wf_train(WfTraining *t);
+/* The file `name` in the folder --out. */
+char *wf_train_path(WfArena *a, const char *out, const char *name);
 /* Runs the evaluation form over all rows of a dataset, the last batch padded and the padding not counted. */
 WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d);
 /* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the

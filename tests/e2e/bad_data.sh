@@ -31,6 +31,9 @@ data label.safetensors x=F32:40x12:rand y=I64:40:mod4,0=99,1=99,2=99,3=99,4=99,5
 fails "a label out of range" 1 "99 is out of range" train --data label.safetensors --no-shuffle --out bad
 check "it names the Python line" grep -qE '\.py:[0-9]+' err
 check "no weights are left" test ! -e bad/final.safetensors
+check "a run without a step leaves no metrics" test ! -e bad/metrics.jsonl
+works "and its folder can be used" train --data good.safetensors --out bad
+rm -r bad
 data label.safetensors x=F32:40x12:rand y=I64:40:mod4,3=-7
 fails "a negative label" 1 "-7 is out of range" train --data label.safetensors --no-shuffle
 check "it names the Python line, too" grep -qE '\.py:[0-9]+' err

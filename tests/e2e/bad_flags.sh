@@ -16,6 +16,7 @@ fails "processes without a number" 2 "nproc" train --nproc two
 fails "checkpoints" 2 "option checkpoint-every is not available yet" train --checkpoint-every 10
 fails "resuming" 2 "option resume is not available yet" train --resume run
 fails "no model" 2 "name a model" "$weft" train --data good.safetensors
+fails "nothing at all" 2 "name a model" "$weft" train
 fails "a pass that does not exist" 2 "no pass is called fuse/grp" "$weft" graph "$mlp" --after fuse/grp
 fails "a group without a match" 2 "param-group" train --param-group "nonsense"
 fails "a misspelt group" 2 "option param-group: *.wieght matches no trainable parameter" train --param-group "*.wieght:lr=1"
@@ -37,8 +38,15 @@ touch file
 fails "a file instead of a folder" 2 "is a file; name a folder" train --out file
 fails "a folder below a file" 1 "file" train --out file/run
 # Also as root: a device that is full, and folders that nobody can make.
+to_full() { "$@" >/dev/full; }
 fails "a full device" 1 "No space left on device" "$weft" compile "$mlp" -o /dev/full
 check "stays a device" test -c /dev/full
+for verb in ops env "info $mlp" "graph $mlp --eval" "verify $refs/linreg_sgd --json" --version; do
+    # shellcheck disable=SC2086
+    fails "a full device for the results of ${verb%% *}" 1 "stdout: cannot write all results: No space left" \
+        to_full "$weft" $verb
+done
+check "a reader that leaves is no failure" bash -c 'set -o pipefail; "$0" ops | head -1' "$weft"
 fails "a folder in /proc" 1 "cannot create the folder" train --out /proc/weft
 fails "a folder that is not there" 1 "No such file or directory" "$weft" compile "$mlp" -o nowhere/step.weft
 fails "a folder as the file" 1 "Is a directory" "$weft" run "$mlp" --data good.safetensors --batch-size 8 --out full

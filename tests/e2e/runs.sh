@@ -16,6 +16,14 @@ works "steps run on into further epochs" train --steps 12 --threads 1 --out e
 check "12 lines" test "$(wc -l <e/metrics.jsonl)" -eq 12
 check "no path in the weights" sh -c "! grep -qF '$folder' a/final.safetensors"
 
+exported=7
+# Without --batch-size, the size that the export's example had (also from a compiled step), not one of our own.
+works "no batch size" "$weft" train "$mlp" --data good.safetensors --epochs 1 --threads 1 --out usual
+works "compile the export" "$weft" compile "$mlp" -o usual.weft
+works "no batch size, compiled" "$weft" train usual.weft --data good.safetensors --epochs 1 --threads 1 --out usual2
+check "batches of the export's size" test "$(wc -l <usual/metrics.jsonl)" -eq $((40 / exported))
+check "the same from a compiled step" cmp usual/final.safetensors usual2/final.safetensors
+
 # A lower instruction set than the machine's, with nothing in the cache: compiling asks oneDNN nothing at the machine's own.
 data picture.safetensors x=F32:6x3x16x16:rand y=I64:6:mod3
 for t in 1 2; do
