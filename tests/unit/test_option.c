@@ -178,9 +178,9 @@ static void options_must_fit_together(void **state)
     set(f, "update", "early");
     refuse_check(f, "update early cannot be used with clip-norm, which needs all gradients before the first update");
     set(f, "update", "late");
-    set(f, "nproc", "2");
-    refuse_check(f, "option nproc is not available yet");
-    set(f, "nproc", "1");
+    set(f, "checkpoint-every", "2");
+    refuse_check(f, "option checkpoint-every is not available yet");
+    set(f, "checkpoint-every", "none");
     assert_int_equal(wf_guard(f->ctx, do_check, f), WEFT_OK);
 }
 
