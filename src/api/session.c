@@ -294,7 +294,7 @@ static void do_micro(void *v)
 weft_status weft_micro(weft_session *session, double *loss)
 {
     Call c = {.s = session};
-    weft_status r = run(CTX(session->program), do_micro, &c);
+    weft_status r = run(SESSION_CTX(session), do_micro, &c);
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
     return r;

@@ -62,11 +62,13 @@ static void info_exe(WfCtx *ctx, const char *path)
             if (x->program[k].outputs[i].role != WF_XOUT_UPDATE &&
                 x->program[k].outputs[i].role != WF_XOUT_GRAD)
                 put_tensor(outs[x->program[k].outputs[i].role], x->program[k].outputs[i].name,
-                           k == WF_PROG_STEP ? "training" : "evaluation");
+                           k == WF_PROG_STEP ? "training" : k == WF_PROG_EVAL ? "evaluation" : "micro-batch");
     printf("compiled step: %d calls in training, %d in evaluation; kernels for%s%s; weights %s\n",
            x->program[WF_PROG_STEP].n_calls, x->program[WF_PROG_EVAL].n_calls,
            x->object[0] ? " x86-64-v3" : "", x->object[1] ? " x86-64-v4" : "",
            x->weights ? "inside" : "not inside");
+    if (x->accumulate > 1)
+        printf("accumulate %d micro-batches in a step, %d calls each\n", x->accumulate, x->program[WF_PROG_MICRO].n_calls);
     if (x->n_groups)
         printf("optimizer  %s, lr %g, %d group%s\n", x->groups[0].optimizer, x->groups[0].lr, x->n_groups,
                x->n_groups == 1 ? "" : "s");

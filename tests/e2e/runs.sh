@@ -62,6 +62,7 @@ want = sum((a - b) ** 2 for a, b in zip(p, d["y"])) / 19
 got = json.loads(open("odd/metrics.jsonl").readlines()[-1])["eval_loss"]
 assert abs(got - want) < 1e-5 * want, (got, want)
 P
+
 # Accumulation: the same rows in one batch or in several are the same training. The sums of 8 float32 terms in another
 # order differ by about 1e-7, and so do the weights after five steps of SGD.
 plain=$refs/accumulated_uneven/model.pt2
@@ -72,21 +73,27 @@ works "two of 4" split --batch-size 4 --accumulate 2 --threads 1 --out k2
 works "four of 2" split --batch-size 2 --accumulate 4 --threads 1 --out k4
 works "four of 2 with two threads" split --batch-size 2 --accumulate 4 --threads 2 --out k4b
 check "the same bytes with two threads, accumulating" cmp k4/final.safetensors k4b/final.safetensors
-check "the same losses and weights" python3 - <<'P'
-import json, struct
+cat >same.py <<'P'
+import json, struct, sys
 def run(folder):
     lines = [json.loads(l) for l in open(folder + "/metrics.jsonl")]
     b = open(folder + "/final.safetensors", "rb").read()
     n = struct.unpack("<Q", b[:8])[0]
     return [[l[k] for l in lines] for k in ("loss", "grad_norm")] + [list(struct.unpack("<%df" % ((len(b) - 8 - n) // 4), b[8 + n:]))]
-one = run("k1")
+one = run(sys.argv[1])
 assert len(one[0]) == 5 and one[0][0] != one[0][4]
-for folder in "k2", "k4":
+for folder in sys.argv[2:]:
     for a, b in zip(one, run(folder)):
         assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 1e-6 * max(map(abs, a)), (folder, a, b)
 P
+same_training() { python3 same.py "$@"; }
+check "the same losses and weights" same_training k1 k2 k4
+works "two ranks of two of 2" split --batch-size 2 --accumulate 2 --nproc 2 --threads 1 --out k2r
+check "the same rows give the same losses and weights on two ranks" same_training k1 k2r
 works "compile with micro-batches" "$weft" compile "$plain" --optimizer sgd --clip-norm 0.5 --accumulate 4 -o k4.weft
 works "train what was compiled" "$weft" train k4.weft --data rows.safetensors --lr 0.3 --batch-size 2 --threads 1 --weights k4/best.safetensors --steps 1 --out k4c
+works "info on it" "$weft" info k4.weft
+check "tells its micro-batches" grep -q '^accumulate 4 micro-batches' out
 works "its plan" "$weft" plan k4.weft --batch-size 2
 check "shows the micro-batch" grep -q '^micro-batch: .* slab' out
 fails "too few rows for a step" 1 "40 samples do not fill one step of 9 batches of 8" split --batch-size 8 --accumulate 9 --out k9

@@ -229,6 +229,7 @@ static void calls_out_of_turn(void **state)
     start(&r, 1, "1", false);
     feed(&r, 0);
     refused(&r, weft_micro(r.session, NULL), WEFT_ERR_USAGE, "no micro-batches");
+    assert_int_equal(weft_micro(NULL, NULL), WEFT_ERR_USAGE);
     weft_context_free(r.ctx);
 }
 
