@@ -47,6 +47,18 @@ check "sums instead of means" begun --batch-size 6 --epochs 1 --nproc 2 --grad-r
 check "other bytes" sh -c '! cmp -s two/final.safetensors sum/final.safetensors'
 check "replicas are compared" begun --batch-size 6 --epochs 3 --nproc 2 --check-replicas 2 --out replicas
 
+# What was measured of the machine chooses buckets, and no bit.
+run "$weft" bench --machine
+check "the machine is measured" grep -q "GFLOP/s on one core" "$work/out"
+check "and kept" test -s cache/weft/machine.json
+check "three ranks, buckets by measurement" begun --batch-size 4 --epochs 3 --nproc 3 --out measured
+check "measured: the same bytes" cmp three/final.safetensors measured/final.safetensors
+run "$weft" plan "$resnet/model.pt2" --nproc 4 --threads 1
+check "the plan shows when buckets start and arrive" grep -qE "communication: .* ms in [0-9]+ buckets" "$work/out"
+echo '{"flops_per_s": "many"' >cache/weft/machine.json
+check "a damaged measurement is passed over" begun --batch-size 4 --epochs 1 --nproc 2 --out damaged
+check "and said" says "what was measured of this machine is not used"
+
 # Synchronised batch norm is the batch norm of the big batch; by itself every rank has statistics of its own.
 norm=$PWD_AT_START/tests/refs/dynamic_norm/model.pt2
 python3 "$tensors" pictures.safetensors x=F32:48x3x8x8:rand y=I64:48:mod4
