@@ -143,9 +143,26 @@ WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss)
 /* Output leaf i of the last step or forward; borrowed until the next one. */
 WEFT_API int weft_output_count(const weft_session *session);
 WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
-/* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate), "grad_norm", "lr", "step",
+/* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate or ranks), "grad_norm", "lr", "step",
  * "step_s", "slab_bytes", "state_bytes". */
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
+
+/* ---- ranks ---- */
+
+/* Processes that train one model together. mpi_comm: address of the caller's MPI_Comm, whose ranks they are; it is
+ * duplicated, and the caller goes on using MPI (which must be initialised) beside Weft. NULL: as the launcher's environment
+ * says (mpirun, srun, torchrun). Every rank opens it. The first failure of a rank ends the calls of all others with
+ * WEFT_ERR_RANK, which names it. */
+typedef struct weft_world weft_world;
+WEFT_API weft_status weft_world_open(weft_context *ctx, void *mpi_comm, weft_world **out);
+WEFT_API int weft_world_rank(const weft_world *world);   /* -1: closed */
+WEFT_API int weft_world_size(const weft_world *world);
+/* Waits for all ranks. Sessions that joined must not step any more. NULL is fine. */
+WEFT_API weft_status weft_world_close(weft_world *world);
+/* Before the session's first step, on every rank, in a context that both share: compares model, plan and options of the
+ * ranks, takes rank 0's weights and state (option `init-sync`), and from then on reduces gradients with the others. The
+ * program's option `nproc` must be the world's size before the session is made. weft_step's loss is the mean over ranks. */
+WEFT_API weft_status weft_join(weft_session *session, weft_world *world);
 
 /* Weights and buffers under PyTorch's names. */
 WEFT_API int weft_parameter_count(const weft_session *session);

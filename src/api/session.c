@@ -278,7 +278,7 @@ weft_status weft_step(weft_session *session, double *loss)
     weft_status r = run(SESSION_CTX(session), do_step, &c);
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
-    if (r == WEFT_OK && loss && session->program->exe->accumulate > 1)
+    if (r == WEFT_OK && loss) /* over micro-batches and ranks, where there are several */
         wf_session_metric(session->run, "mean_loss", loss);
     return r;
 }

@@ -1,9 +1,11 @@
 /* A host program with an MPI of its own: it hands Weft a communicator of some of its ranks, in reverse order,
- * and goes on using MPI beside Weft. usage: host single|multiple; exit code 0 when all values are right. */
+ * and goes on using MPI beside Weft: through comm, and through weft.h, where it trains MODEL. usage: host
+ * single|multiple MODEL; exit code 0 when all values are right. */
 #include <mpi.h>
 
 #include "comm/comm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +45,65 @@ static void body(void *p)
     wf_comm_close(c);
 }
 
+#define NEED(call)                                                                                                   \
+    do {                                                                                                             \
+        if ((call) != WEFT_OK) {                                                                                     \
+            fprintf(stderr, "error: %s: %s\n", #call, weft_message(ctx));                                            \
+            return 1;                                                                                                \
+        }                                                                                                            \
+    } while (0)
+
+/* Trains the model of tests/refs/dynamic_plain: every rank another batch, all ranks the same weights afterwards. */
+static int train(Host *h, const char *model)
+{
+    weft_context *ctx = weft_context_new(NULL);
+    weft_program *p;
+    weft_session *s;
+    weft_world *w;
+    float x[4][8];
+    int64_t y[4];
+    double loss = 0, first = 0, last[2], sum[2];
+    char size[16];
+    for (int i = 0; i < 32; i++)
+        x[i / 8][i % 8] = (float)((i * 7 + h->rank * 5) % 11) / 11;
+    for (int i = 0; i < 4; i++)
+        y[i] = (i + h->rank) % 4;
+    snprintf(size, sizeof size, "%d", h->size);
+    NEED(weft_world_open(ctx, &h->comm, &w));
+    NEED(weft_open(ctx, model, &p));
+    NEED(weft_set(p, "nproc", size));
+    NEED(weft_set(p, "optimizer", "sgd"));
+    NEED(weft_set(p, "lr", "0.5"));
+    NEED(weft_set(p, "threads", "1"));
+    NEED(weft_session_new(p, &s));
+    NEED(weft_join(s, w));
+    for (int step = 0; step < 20; step++) {
+        NEED(weft_feed(s, "x", &(weft_tensor){WEFT_F32, 2, {4, 8}, x}));
+        NEED(weft_feed(s, "y", &(weft_tensor){WEFT_I64, 1, {4}, y}));
+        NEED(weft_step(s, &loss));
+        first = step ? first : loss;
+    }
+    weft_tensor t;
+    NEED(weft_parameter(s, "a.weight", &t));
+    last[0] = loss, last[1] = 0;
+    for (int i = 0; i < 96; i++)
+        last[1] += (i + 1) * (double)((float *)t.data)[i];
+    MPI_Allreduce(last, sum, 2, MPI_DOUBLE, MPI_SUM, h->comm);
+    for (int i = 0; i < 2; i++) /* the same on 2 ranks: half of an exact double sum is exact */
+        if (h->size == 2 && sum[i] / 2 != last[i]) {
+            fprintf(stderr, "error: rank %d has another %s\n", h->rank, i ? "weight" : "loss");
+            return 1;
+        }
+    if (!(loss < first)) {
+        fprintf(stderr, "error: the loss went from %g to %g\n", first, loss);
+        return 1;
+    }
+    weft_session_free(s);
+    NEED(weft_world_close(w));
+    weft_context_free(ctx);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int level = 0, rank, size, on = 0, code = 0;
@@ -60,6 +121,8 @@ int main(int argc, char **argv)
                 fprintf(stderr, "error: %s\n", h.ctx->diag.message);
                 code = 1;
             }
+        if (!code && argc > 2)
+            code = train(&h, argv[2]);
     }
     wf_ctx_free(h.ctx);
     MPI_Initialized(&on);

@@ -23,8 +23,8 @@ done
 for mpi in openmpi mpich; do
     [ -x "$WEFT_PLUGIN_DIR/tests/dist_host_$mpi" ] || continue
     for level in single multiple; do
-        run mpirun.$mpi -n 3 "$WEFT_PLUGIN_DIR/tests/dist_host_$mpi" $level
-        check "$mpi, a host program's communicator, MPI_THREAD_$level" test $code -eq 0
+        run mpirun.$mpi -n 3 "$WEFT_PLUGIN_DIR/tests/dist_host_$mpi" $level tests/refs/dynamic_plain/model.pt2
+        check "$mpi, a host program's communicator and training, MPI_THREAD_$level" test $code -eq 0
     done
 done
 check "nothing is left" nothing_left

@@ -1,0 +1,108 @@
+/* Ranks of the public interface: a world, and sessions that train in it. */
+#include "api/api.h"
+
+#include <string.h>
+
+struct weft_world {
+    WfCtx *ctx;
+    WfComm *comm;
+};
+
+typedef struct {
+    WfCtx *ctx;
+    void *mpi;
+    weft_session *s;
+    weft_world *w;
+} Call;
+
+static void do_open(void *v)
+{
+    Call *c = v;
+    c->w = WF_NEW(c->ctx->arena, weft_world);
+    c->w->ctx = c->ctx;
+    c->w->comm = c->mpi ? wf_comm_open_mpi(c->ctx, NULL, c->mpi) : wf_comm_open(c->ctx, NULL);
+}
+
+weft_status weft_world_open(weft_context *ctx, void *mpi_comm, weft_world **out)
+{
+    Call c = {.ctx = (WfCtx *)ctx, .mpi = mpi_comm};
+    weft_status r = ctx && out ? wf_guard(c.ctx, do_open, &c) : WEFT_ERR_USAGE;
+    if (r == WEFT_OK)
+        *out = c.w;
+    return r;
+}
+
+int weft_world_rank(const weft_world *world)
+{
+    return world && world->comm ? wf_comm_rank(world->comm) : -1;
+}
+
+int weft_world_size(const weft_world *world)
+{
+    return world && world->comm ? wf_comm_size(world->comm) : 0;
+}
+
+static void do_close(void *v)
+{
+    Call *c = v;
+    WfComm *comm = c->w->comm;
+    c->w->comm = NULL;
+    wf_comm_close(comm);
+}
+
+weft_status weft_world_close(weft_world *world)
+{
+    Call c = {.w = world};
+    return world ? wf_guard(world->ctx, do_close, &c) : WEFT_OK;
+}
+
+/* What ranks of one training must have in common, each as a number. */
+typedef struct {
+    uint64_t model, options, calls;
+} Step;
+
+static Step step_of(const weft_session *s)
+{
+    const WfExe *x = s->program->exe;
+    const WfExeProgram *p = &x->program[WF_PROG_STEP];
+    Step k = {0};
+    k.model = x->signature ? wf_hash64(x->signature, strlen(x->signature), 0) : 0;
+    k.options = x->options ? wf_hash64(x->options, strlen(x->options), 0) : 0;
+    for (int i = 0; i < p->n_calls; i++)
+        if (p->calls[i].name)
+            k.calls = wf_hash64(p->calls[i].name, strlen(p->calls[i].name), k.calls + (uint64_t)p->calls[i].kind);
+    return k;
+}
+
+static void do_join(void *v)
+{
+    Call *c = v;
+    int size = weft_world_size(c->w);
+    WfArena *a = wf_arena_scratch(c->ctx);
+    Step mine = step_of(c->s), *all = WF_NEWN(a, Step, (size_t)size + 1);
+    if (!c->w->comm || c->w->ctx != c->ctx)
+        wf_fail(c->ctx, WEFT_ERR_USAGE, "the world is closed, or of another context than the session");
+    if (c->s->program->options.nproc != size)
+        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, "weft_set(program, \"nproc\", ...) before the session is made.",
+                   "the step was planned for %lld processes, and the world has %d", (long long)c->s->program->options.nproc,
+                   size);
+    wf_comm_exchange(c->w->comm, &mine, sizeof mine, all, 0, "the agreement on the step");
+    for (int r = 1; r < size; r++) {
+        const char *what = all[r].model != all[0].model       ? "models"
+                           : all[r].options != all[0].options ? "options"
+                           : all[r].calls != all[0].calls     ? "plans"
+                                                              : NULL;
+        if (what)
+            wf_fail(c->ctx, WEFT_ERR_RANK, "the ranks do not agree: ranks 0 and %d have different %s", r, what);
+    }
+    wf_arena_free(a);
+    wf_session_join(c->s->run, c->w->comm);
+    if (c->s->program->options.init_sync)
+        wf_session_sync(c->s->run);
+}
+
+weft_status weft_join(weft_session *session, weft_world *world)
+{
+    Call c = {.ctx = session ? session->program->ctx : NULL, .s = session, .w = world};
+    return session && world ? wf_guard(c.ctx, do_join, &c) : WEFT_ERR_USAGE;
+}
