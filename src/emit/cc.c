@@ -41,7 +41,7 @@ static const char install[] = "Install gcc (apt-get install gcc) or name a compi
 
 /* The text is vectors already: the compiler's own vectoriser would only cost time. */
 static const char *const flags[] = {"-std=gnu11", LEVEL, "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
-                                    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-w",
+                                    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fPIC", "-w",
                                     "-Wno-psabi", "-fno-asynchronous-unwind-tables",
 #ifdef WEFT_SANITIZE_FLAGS
                                     WEFT_SANITIZE_FLAGS, "-fno-sanitize-recover=all", "-g1",
