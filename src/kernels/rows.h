@@ -23,21 +23,28 @@
 #define MIN(a, b) ((vf)__builtin_ia32_minps256(a, b))
 #endif
 
+/* exp(x) = p 2^e: returns p. */
+INLINE vf exp_parts(vf x, vi *e)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    vf t = x * 1.44269504088896341f + magic, n = t - magic;
+    vf r = x - n * 0.693145751953125f - n * 1.42860677e-6f;
+    vf p = r * (1.0f / 5040) + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    *e = (vi)t - 0x4b400000;
+    return p * r + 1.0f;
+}
+
 INLINE void exp_into(float *out, const float *in, float minus)
 {
     for (int v = 0; v < PER16; v++) {
-        vf x = MIN(SPLAT(89), MAX(SPLAT(-104), LOAD(in + v * VL) - minus));
-        const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
-        vf t = x * 1.44269504088896341f + magic, n = t - magic;
-        vf r = x - n * 0.693145751953125f - n * 1.42860677e-6f;
-        vf p = r * (1.0f / 5040) + 1.0f / 720;
-        p = p * r + 1.0f / 120;
-        p = p * r + 1.0f / 24;
-        p = p * r + 1.0f / 6;
-        p = p * r + 0.5f;
-        p = p * r + 1.0f;
-        p = p * r + 1.0f;
-        vi e = (vi)t - 0x4b400000, half = e >> 1;
+        vi e;
+        vf p = exp_parts(MIN(SPLAT(89), MAX(SPLAT(-104), LOAD(in + v * VL) - minus)), &e);
+        vi half = e >> 1;
         vf s1 = (vf)((half + 127) << 23), s2 = (vf)((e - half + 127) << 23);
         STORE(out + v * VL, p * s1 * s2);
     }
@@ -56,18 +63,9 @@ INLINE float sum16(const float *x)
 /* exp of what is at most 0, as above; below 2^-126.5 it gives 0. */
 INLINE vf exp_below(vf x)
 {
-    const float magic = 12582912.0f;
-    x = MAX(SPLAT(-88.2f), x);
-    vf t = x * 1.44269504088896341f + magic, n = t - magic;
-    vf r = x - n * 0.693145751953125f - n * 1.42860677e-6f;
-    vf p = r * (1.0f / 5040) + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    return p * (vf)(((vi)t - (0x4b400000 - 127)) << 23);
+    vi e;
+    vf p = exp_parts(MAX(SPLAT(-88.2f), x), &e);
+    return p * (vf)((e + 127) << 23);
 }
 
 INLINE float max16(const float *x)
