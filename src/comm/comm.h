@@ -60,10 +60,7 @@ WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm);
 void wf_comm_close(WfComm *c);
 int wf_comm_rank(const WfComm *c);
 int wf_comm_size(const WfComm *c);
-int wf_comm_local_rank(const WfComm *c);   /* among the ranks of this host */
-int wf_comm_local_size(const WfComm *c);
 int wf_comm_threads(const WfComm *c);      /* threads that this rank should use */
-bool wf_comm_launched(const WfComm *c);    /* by wf_launch */
 /* "rank 0 of 2, launched by torchrun (RANK), transport local, cores 0-1, 1 thread" */
 const char *wf_comm_describe(const WfComm *c);
 /* Binds the calling thread to the i-th of this rank's cores; nothing when the world is not bound. */
@@ -153,8 +150,6 @@ const void *wf_comm_share(WfComm *c, WfArena *a, int root, const void *blob, siz
 typedef enum { WF_FLIGHT_NONE, WF_FLIGHT_COMPUTING, WF_FLIGHT_STARTED, WF_FLIGHT_WAITING, WF_FLIGHT_DONE } WfFlight;
 /* What this rank is at, in memory that survives it: a few stores. Collectives record themselves. */
 void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step);
-/* Writes, into the run's folder, which process holds the flight recorder, so that `weft hang DIR` finds it. */
-void wf_comm_leave_trace(WfComm *c, const char *dir);
 /* What the ranks of running worlds of this host are at, one a line, and which are behind: of the world that `where`
  * names (pid of the launcher or a rank, or the folder of a run) or of all (NULL). Raises WEFT_ERR_USAGE if none. */
 void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);

@@ -162,12 +162,6 @@ void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out)
         wf_fail(ctx, WEFT_ERR_USAGE, "no world of ranks runs on this host under this user");
 }
 
-void wf_comm_leave_trace(WfComm *c, const char *dir)
-{
-    if (!c->launched && c->rank == 0) /* the launcher writes it itself */
-        wf_write_trace(c->ctx, dir);
-}
-
 static void put_json_text(FILE *f, const char *const parts[3])
 {
     for (int i = 0; i < 3; i++) {

@@ -429,21 +429,9 @@ int wf_comm_size(const WfComm *c)
 {
     return c->size;
 }
-int wf_comm_local_rank(const WfComm *c)
-{
-    return c->local_rank;
-}
-int wf_comm_local_size(const WfComm *c)
-{
-    return c->local_size;
-}
 int wf_comm_threads(const WfComm *c)
 {
     return c->threads;
-}
-bool wf_comm_launched(const WfComm *c)
-{
-    return c->launched;
 }
 const char *wf_comm_describe(const WfComm *c)
 {

@@ -1,11 +1,18 @@
 /* A session as one of several equal ranks: joining a world, starting from rank 0's state, and comparing states. */
 #include "run/private.h"
 
+static void bind_member(void *comm, int thread, int n)
+{
+    (void)n;
+    wf_comm_bind_thread(comm, thread);
+}
+
 void wf_session_join(WfSession *s, WfComm *comm)
 {
     if (s->n_bindings || s->shared)
         wf_fail(s->ctx, WEFT_ERR_USAGE, "a session joins its world before its first step");
     s->comm = comm;
+    wf_team_run(s->team, bind_member, comm);
 }
 
 /* Tensors that a session keeps from step to step. */
