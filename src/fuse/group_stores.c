@@ -31,9 +31,7 @@ int wf_fuse_call_inputs(WfGraph *g, const WfNode *n, WfVal *in)
 /* Marks the value behind single-operand views as stored: the library reads it in place. */
 static void store_operand(Fuse *f, WfVal v)
 {
-    while (through(node_of(f, v)) && wf_operand_count(node_of(f, v)) == 1)
-        v = wf_tensor(node_of(f, v), 0);
-    f->stored[v] = true;
+    f->stored[wf_behind_views(f->g, v)] = true;
 }
 
 static int own_cost(const WfNode *n)

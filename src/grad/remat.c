@@ -99,14 +99,6 @@ static bool repeatable(Remat *r, WfVal v, bool root)
     return true;
 }
 
-static WfVal behind_views(WfGraph *g, WfVal v)
-{
-    const WfNode *n;
-    while ((n = wf_producer(g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
-        v = wf_tensor(n, 0);
-    return v;
-}
-
 /* Does a view read elements of its operand several times (windows, broadcasts)? Its operand is then stored. */
 static bool multiplies(WfGraph *g, const WfNode *n)
 {
@@ -126,7 +118,7 @@ static int64_t choose(Remat *r, const bool *live)
         const WfNode *n = wf_node(g, i);
         int k = live[i] ? wf_operands(n, in, WF_MAX_RESULTS) : 0;
         for (int j = 0; j < k; j++) {
-            WfVal v = in[j] ? behind_views(g, in[j]) : 0;
+            WfVal v = in[j] ? wf_behind_views(g, in[j]) : 0;
             const WfNode *p = v ? wf_producer(g, v) : NULL;
             bool crosses = i > r->boundary && v && wf_value(g, v)->node < r->boundary;
             if (i <= r->boundary && (n->op->family == WF_LIBRARY || multiplies(g, n)))
@@ -184,7 +176,7 @@ static bool repeated(const Remat *r, const WfNode *n, WfVal v)
 {
     if (!v || n->op->family == WF_VIEW)
         return false;
-    return n->op->family == WF_LIBRARY ? r->again[behind_views(r->g, v)] : r->cheap[v];
+    return n->op->family == WF_LIBRARY ? r->again[wf_behind_views(r->g, v)] : r->cheap[v];
 }
 
 /* A backward node reads the repeated value; a library call through the views that stand between. */
@@ -195,7 +187,7 @@ static void copy_with_repeats(Remat *r, const WfNode *n)
     for (int i = 0; i < k; i++) {
         saved[i] = in[i] ? r->map[in[i]] : 0;
         if (repeated(r, n, in[i])) {
-            repeat(r, behind_views(r->g, in[i]), true);
+            repeat(r, wf_behind_views(r->g, in[i]), true);
             repeat(r, in[i], true);
         }
     }

@@ -251,6 +251,14 @@ void wf_broadcast_shape(WfGraph *g, const WfNode *n, int ra, const WfDim *a, int
     *rank = r;
 }
 
+WfVal wf_behind_views(const WfGraph *g, WfVal v)
+{
+    const WfNode *n;
+    while ((n = wf_producer(g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
+        v = wf_tensor(n, 0);
+    return v;
+}
+
 bool *wf_live_nodes(const WfGraph *g)
 {
     bool *live = WF_NEWN(g->arena, bool, (size_t)g->nodes.n);

@@ -358,6 +358,8 @@ void wf_copy_inputs(const WfGraph *from, WfGraph *to, WfVal *map);
 /* Re-emits one node of `from` in `to` through map. */
 void wf_copy_node(const WfGraph *from, const WfNode *n, WfGraph *to, WfVal *map);
 void wf_copy_outputs(const WfGraph *from, WfGraph *to, const WfVal *map);
+/* The value that single-operand views of it lead back to. */
+WfVal wf_behind_views(const WfGraph *g, WfVal v);
 /* Marks live nodes (those that outputs need): an array of n nodes, in the graph's arena. */
 bool *wf_live_nodes(const WfGraph *g);
 /* Number of uses of each value by live nodes and outputs. */

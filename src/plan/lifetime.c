@@ -181,9 +181,7 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
 
 static void common(Plan *p, const WfNode *n, WfExeCall *c)
 {
-    WfMachine any;
-    wf_machine_default(&any);
-    c->seconds = wf_weave_seconds(p->g, p->options ? &p->options->machine : &any, n);
+    c->seconds = wf_weave_seconds(p->g, &p->options->machine, n);
     c->workspace = -1;
     c->name = wf_arena_printf(p->a, "%%%s", wf_value_name(p->g, n->out));
     const WfSource *s = &p->g->sources.at[n->source];
@@ -309,9 +307,7 @@ static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
     c->operand = WF_NEWN(p->a, WfExeOperand, 1);
     c->operand[0].buf = wait ? p->bufs.at[p->buf_of[n->args[0].vals[0]]].inside : make_bucket(p, n);
     c->elements = p->bufs.at[c->operand[0].buf].shape[0];
-    WfMachine any;
-    wf_machine_default(&any);
-    WfLink link = p->options ? p->options->machine.link[p->options->link] : any.link[WF_LINK_LOCAL];
+    WfLink link = p->options->machine.link[p->options->link];
     int64_t size;
     if (!wait && wf_elit(p->g->exprs, p->bufs.at[c->operand[0].buf].bytes, &size))
         c->seconds = link.latency + (double)size / link.rate;
@@ -481,7 +477,7 @@ static void plan_outputs(Plan *p)
 void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, WfExe *x, WfProgramKind kind)
 {
     Plan p = {.options = env->options, .g = g, .x = x, .a = x->arena, .kernel = kernel, .p = &x->program[kind]};
-    p.early = env->options && env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP;
+    p.early = env->options->update == WF_UPDATE_EARLY && kind == WF_PROG_STEP;
     size_t nv = (size_t)g->values.n, nn = (size_t)g->nodes.n;
     p.buf_of = WF_NEWN(p.a, int, nv);
     p.update_of = WF_NEWN(p.a, int, nv);

@@ -6,14 +6,6 @@
 
 #include <string.h>
 
-static WfVal base_of(Plan *p, WfVal v)
-{
-    const WfNode *n;
-    while ((n = wf_producer(p->g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
-        v = wf_tensor(n, 0);
-    return v;
-}
-
 int wf_plan_reads(Plan *p, const WfNode *n, WfVal *out)
 {
     if (n->op->family == WF_LIBRARY) {
@@ -23,12 +15,12 @@ int wf_plan_reads(Plan *p, const WfNode *n, WfVal *out)
         for (int i = 0; i < c.n; i++)
             if (c.at[i].v && c.at[i].v != WF_STATUS &&
                 (c.at[i].v < n->out || c.at[i].v >= n->out + (WfVal)n->n_out))
-                out[k++] = base_of(p, c.at[i].v);
+                out[k++] = wf_behind_views(p->g, c.at[i].v);
         return k;
     }
     int k = wf_operands(n, out, WF_MAX_RESULTS);
     for (int i = 0; i < k; i++)
-        out[i] = base_of(p, out[i]);
+        out[i] = wf_behind_views(p->g, out[i]);
     return k;
 }
 

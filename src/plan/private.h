@@ -16,7 +16,7 @@ typedef struct {
     int *call_of;   /* by node: its position; -1 */
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;
-    const WfOptions *options; /* may be NULL */
+    const WfOptions *options;
     bool *late;    /* by node: belongs behind the commit point */
     bool *follows; /* by position */
     bool early;    /* --update=early: there is no commit point */

@@ -26,7 +26,6 @@ typedef struct {
     WfGraph *to;
     WfVal *map;
     const WfOptions *o;
-    WfMachine machine;
     WfLink link;
     int *position;           /* by node, in the new order */
     double *clock;           /* by position: when it is done */
@@ -50,7 +49,7 @@ static int ready(const Buckets *b, const WfNode *n)
     WfVal in[WF_MAX_RESULTS];
     int k = wf_operands(n, in, WF_MAX_RESULTS), last = -1;
     for (int i = 0; i < k; i++) {
-        WfNodeId p = in[i] ? wf_value(b->g, wf_weave_base(b->g, in[i]))->node : 0;
+        WfNodeId p = in[i] ? wf_value(b->g, wf_behind_views(b->g, in[i]))->node : 0;
         int at = p ? b->position[p] : -1;
         last = at > last ? at : last;
     }
@@ -67,15 +66,15 @@ static bool *find_feeders(const WfGraph *g)
     memset(feeds, 1, (size_t)g->nodes.n);
     for (int i = 0; i < g->outputs.n; i++)
         if (g->outputs.at[i].val)
-            feeds[wf_value(g, wf_weave_base(g, g->outputs.at[i].val))->node] = false;
+            feeds[wf_value(g, wf_behind_views(g, g->outputs.at[i].val))->node] = false;
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
         int k = is_collective(n) || n->op->family == WF_VIEW ? 0 : wf_operands(n, in, WF_MAX_RESULTS);
         for (int j = 0; j < k; j++)
             if (in[j])
-                feeds[wf_value(g, wf_weave_base(g, in[j]))->node] = false;
+                feeds[wf_value(g, wf_behind_views(g, in[j]))->node] = false;
         for (int j = 0; j < k; j++) {
-            const WfNode *p = in[j] ? wf_producer(g, wf_weave_base(g, in[j])) : NULL;
+            const WfNode *p = in[j] ? wf_producer(g, wf_behind_views(g, in[j])) : NULL;
             feeds[i] &= !p || p->op->family != WF_COLLECTIVE;
         }
         if (n->op->family != WF_LOOPNEST)
@@ -101,7 +100,7 @@ static void place(Buckets *b, const bool *feeds)
     double t = 0;
     for (int i = 1; i < b->g->nodes.n; i++)
         if (!is_collective(wf_node(b->g, (WfNodeId)i))) {
-            t += wf_weave_seconds((WfGraph *)b->g, &b->machine, wf_node(b->g, (WfNodeId)i));
+            t += wf_weave_seconds((WfGraph *)b->g, &b->o->machine, wf_node(b->g, (WfNodeId)i));
             b->clock[i] = t;
         }
 }
@@ -132,7 +131,7 @@ static void gather(Buckets *b)
         m->id = (WfNodeId)i;
         m->ready = ready(b, n);
         m->deadline = first_reader(b, n->out);
-        WfNodeId p = wf_value(b->g, wf_weave_base(b->g, wf_tensor(n, 0)))->node;
+        WfNodeId p = wf_value(b->g, wf_behind_views(b->g, wf_tensor(n, 0)))->node;
         m->at = p ? b->clock[p] : 0;
         m->bytes = (double)wf_dtype_size(wf_value(b->g, n->out)->dtype);
         m->bytes *= wf_elit(b->g->exprs, wf_numel((WfGraph *)b->g, n->out), &size) ? (double)size : 1;
@@ -208,7 +207,7 @@ static void assign(Buckets *b)
         for (int k = i; k < b->n && n < WF_MAX_RESULTS; k++)
             if (b->at[k].bucket < 0 && alike(b->g, wf_node(b->g, b->at[i].id), wf_node(b->g, b->at[k].id)))
                 list[n++] = k;
-        if (b->o && b->o->bucket_mb >= 0)
+        if (b->o->bucket_mb >= 0)
             fixed_cuts(b, list, n, cut);
         else
             best_cuts(b, list, n, cut);
@@ -277,10 +276,7 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
     size_t n = (size_t)g->nodes.n + 1;
     Buckets b = {.g = g, .o = env->options, .to = wf_graph_like(g, WF_LOOP)};
     b.to->expand = false;
-    wf_machine_default(&b.machine);
-    if (b.o)
-        b.machine = b.o->machine;
-    b.link = b.machine.link[b.o ? b.o->link : WF_LINK_LOCAL];
+    b.link = b.o->machine.link[b.o->link];
     b.map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     b.position = WF_NEWN(g->arena, int, n);
     b.clock = WF_NEWN(g->arena, double, n);

@@ -72,7 +72,7 @@ void wf_weave_check(WfGraph *g)
             continue;
         }
         for (int j = 0; j < k; j++) {
-            const WfNode *p = in[j] ? wf_producer(g, wf_weave_base(g, in[j])) : NULL;
+            const WfNode *p = in[j] ? wf_producer(g, wf_behind_views(g, in[j])) : NULL;
             if (is_start(p))
                 wf_fail_node(g, n, WEFT_ERR_USAGE, "it reads %%%s, which is in flight: a dist.wait must come first",
                              wf_value_name(g, in[j]));
@@ -82,6 +82,6 @@ void wf_weave_check(WfGraph *g)
         if (is_start(wf_node(g, (WfNodeId)i)) && !waits[i])
             wf_fail_node(g, wf_node(g, (WfNodeId)i), WEFT_ERR_USAGE, "it is started, but nothing waits for it");
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].val && is_start(wf_producer(g, wf_weave_base(g, g->outputs.at[i].val))))
+        if (g->outputs.at[i].val && is_start(wf_producer(g, wf_behind_views(g, g->outputs.at[i].val))))
             wf_fail(g->ctx, WEFT_ERR_USAGE, "output \"%s\" is in flight: a dist.wait must come first", g->outputs.at[i].name);
 }

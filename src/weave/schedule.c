@@ -30,10 +30,3 @@ void wf_weave_copy_raw(const WfGraph *from, const WfNode *n, WfGraph *to, WfVal 
     }
 }
 
-WfVal wf_weave_base(const WfGraph *g, WfVal v)
-{
-    const WfNode *n;
-    while ((n = wf_producer(g, v)) && n->op->family == WF_VIEW && wf_operand_count(n) == 1)
-        v = wf_tensor(n, 0);
-    return v;
-}

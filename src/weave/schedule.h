@@ -6,7 +6,5 @@
 
 /* Copies node n as it is, with its results' types, orders and names. */
 void wf_weave_copy_raw(const WfGraph *from, const WfNode *n, WfGraph *to, WfVal *map);
-/* The stored value behind single-operand views. */
-WfVal wf_weave_base(const WfGraph *g, WfVal v);
 
 #endif
