@@ -316,7 +316,10 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     WfStr key = {.arena = a};
     wf_options_key(o, &key);
     x->options = key.at ? key.at : "";
-    x->isa = o->isa == WF_ISA_V3 ? 3 : o->isa == WF_ISA_V4 ? 4 : wf_isa_level();
+    x->isa = o->isa == WF_ISA_V3      ? WF_ISA_LEVEL_V3
+             : o->isa == WF_ISA_V4    ? WF_ISA_LEVEL_V4
+             : o->isa == WF_ISA_V3_V4 ? WF_ISA_LEVEL_AMX
+                                      : wf_isa_level();
     int compiled;
     if (o->isa == WF_ISA_V3_V4 || x->isa < 4)
         wf_compile_kernels(ctx, a, k.at, k.n, 3, cache_dir, &x->object[0], &x->object_size[0], &compiled);

@@ -58,7 +58,7 @@ weft_session *wf_start(weft_program *p)
         wf_program_compile(p);
     weft_session *s = WF_NEW(p->arena, weft_session);
     const WfOptions *o = &p->options;
-    int isa = o->isa == WF_ISA_V3 ? 3 : 0;
+    int isa = o->isa == WF_ISA_V3 ? WF_ISA_LEVEL_V3 : o->isa == WF_ISA_V4 ? WF_ISA_LEVEL_V4 : 0;
     WfWeightSource from = {p->loaded ? NULL : wf_program_weight, p};
     s->program = p;
     s->run = wf_session_new(p->ctx, p->exe, (int)o->threads, isa, from);

@@ -155,7 +155,7 @@ const WfOptionRow wf_option_table[] = {
 
     /* compile */
     {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4", NO_RANGE,
-     "instruction set: v3 (AVX2) or v4 (AVX-512)"},
+     "instruction set: v3 (AVX2) or v4 (AVX-512); auto and v3,v4 use AMX, too, where it is there"},
     {"cache", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(cache), "true", "", NO_RANGE,
      "use compiled kernels of earlier runs"},
     {"cache-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(cache_dir), "", "PATH", NO_RANGE,

@@ -24,9 +24,9 @@ static int64_t weights_count(const WfExe *x)
 
 static void banner(const weft_program *p, const weft_session *s, const char *model, WfComm *comm)
 {
-    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, x86-64-v%d\n", model,
+    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, %s\n", model,
             (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
-            wf_session_threads(s->run), p->exe->isa);
+            wf_session_threads(s->run), wf_isa_name(wf_session_isa(s->run)));
     if (comm)
         fprintf(stderr, "%s\n", wf_comm_describe(comm));
 }

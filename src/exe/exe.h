@@ -118,7 +118,7 @@ typedef struct {
     WfExprs *exprs;
     const char *signature;       /* of the imported graph */
     const char *options;         /* plan-shaping options, canonical text */
-    int isa;
+    int isa; /* the highest level that it may run at */
     WfExeSymbol *symbols;
     int n_symbols;
     WfExeInput *inputs;

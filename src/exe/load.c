@@ -306,7 +306,7 @@ static void read_all(Load *l, json_t *j)
         bad(l, "it was written by another version of Weft");
     x->signature = need_string(l, j, "signature");
     x->options = need_string(l, j, "options");
-    x->isa = (int)INT(j, "isa", 0, 4);
+    x->isa = (int)INT(j, "isa", 0, 5);
     x->has_loss = truth(l, j, "has_loss");
     x->accumulate = (int)INT(j, "accumulate", 1, 65536);
     json_t *w = list(l, j, "warnings", 64);

@@ -11,10 +11,12 @@
  * by a phase of its own when it is small enough to stay in cache, and M is cut finely; or M and N are cut
  * into large tiles that pack for themselves. When M x N gives few tiles and K is long (gradients of narrow
  * layers), K is split into ranges whose partial results lie in the workspace and are added in a balanced tree
- * by a second phase. */
+ * by a second phase.
+ *
+ * Where the processor has AMX, large products go another way: gemm_amx.c. */
 #include <string.h>
 
-#include "kernels/private.h"
+#include "kernels/gemm.h"
 
 /* ---- blocks, shared with attention and rnn ------------------------------------------------------ */
 
@@ -68,6 +70,14 @@ void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *
         memset(c + i * ldc, 0, (size_t)n * sizeof(float));
 }
 
+void wf_product_wide(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                     const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch)
+{
+    for (int64_t j = 0; j < n; j += WF_COLUMNS)
+        wf_product(vec, m, n - j < WF_COLUMNS ? n - j : WF_COLUMNS, k, a, am, ak, b + j * bn, bk, bn, c + j, ldc, add,
+                   scratch);
+}
+
 int64_t wf_prepack_size(int64_t k, int64_t n)
 {
     return k * wf_up(n, WF_NR);
@@ -116,16 +126,7 @@ void wf_product_in_place(const WfVec *vec, int64_t m, int64_t n, int64_t k, cons
 
 /* ---- the call ----------------------------------------------------------------------------------- */
 
-typedef struct {
-    const WfVec *vec;
-    bool f64, add, shared; /* shared: B is packed whole by a phase of its own */
-    bool whole;            /* a tile takes all columns of its rows, so that what follows finds them in the cache */
-    int bias, out;         /* operand numbers; bias 0: none */
-    int n_batch;
-    int64_t batch[4], a_batch[4], b_batch[4], d_batch[4], n_batches;
-    int64_t m, n, k, am, ak, bk, bn, dm, bias_stride;
-    int64_t m_tiles, n_tiles, k_splits, group; /* group: batch entries of one tile, when they are small */
-} Gemm;
+typedef WfGemm Gemm;
 
 /* Batch dims over which A and D advance evenly and B stays are rows. */
 static void fold(Gemm *g)
@@ -329,6 +330,10 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     plan(d, &g);
     if (g.f64)
         return;
+    if (wf_gemm_amx_takes(d, &g)) {
+        wf_gemm_amx_sizes(d, &g, workspace, scratch);
+        return;
+    }
     int64_t floats = g.k_splits > 1 ? g.k_splits * g.m * g.n : g.shared ? wf_prepack_size(g.k, g.n) : 0;
     *workspace = (size_t)floats * sizeof(float);
     *scratch =
@@ -346,14 +351,6 @@ static void product_f64(const Gemm *g, int64_t i0, int64_t i1, int64_t j0, int64
             for (int64_t j = j0; j < j1; j++)
                 row[j] += a[i * g->am + p * g->ak] * b[p * g->bk + j * g->bn];
     }
-}
-
-/* Sets the block to the bias (when D is not added to), or adds the bias to it. */
-static void bias_rows(const Gemm *g, int64_t m, int64_t n, const float *bias, float *c)
-{
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            c[i * g->dm + j] = (g->add ? c[i * g->dm + j] : 0) + bias[j * g->bias_stride];
 }
 
 static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int64_t ki, void *const *operand,
@@ -386,7 +383,7 @@ static void run_entry(const Gemm *g, int64_t entry, int64_t mi, int64_t ni, int6
     }
     float *c = (float *)operand[g->out] + d_at + i0 * g->dm + j0;
     if (bias)
-        bias_rows(g, i1 - i0, j1 - j0, (const float *)bias + j0 * g->bias_stride, c);
+        wf_gemm_bias_rows(g, i1 - i0, j1 - j0, (const float *)bias + j0 * g->bias_stride, c);
     bool add = g->add || bias;
     if (g->shared)
         wf_product_columns(g->vec, i1 - i0, j0, j1 - j0, g->n, g->k, a, g->am, g->ak, workspace, c, g->dm,
@@ -469,6 +466,10 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     (void)threads;
     Gemm *g = WF_NEW(arena, Gemm);
     plan(d, g);
+    if (wf_gemm_amx_takes(d, g)) {
+        wf_gemm_amx_create(arena, d, g, lib);
+        return;
+    }
     lib->self = g;
     lib->run = run;
     int64_t tiles = (g->n_batches + g->group - 1) / g->group * g->m_tiles * g->n_tiles * g->k_splits;

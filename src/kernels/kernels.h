@@ -8,12 +8,12 @@
  *
  * Bits. Tile cuts and the order of every sum depend on the description only, never on the number of threads,
  * and no two tiles of a phase write the same memory: results are the same bits for any thread count. The f32
- * sums of gemm, attention and rnn are fused multiply-adds in one fixed order, the same at both ISA levels.
+ * sums of gemm, attention and rnn are fused multiply-adds in one fixed order, the same at x86-64-v3 and v4; with AMX,
+ * large products are added in another order, to a smaller error (amx.h).
  *
  * Optional operands that are absent have dtype 0 in the description and NULL as pointer; trailing ones may
  * also be left out by a smaller n where the table says so. Shapes are logical (PyTorch's order), strides
- * count elements. All kinds take param[31] = ISA level (3: x86-64-v3, 4: x86-64-v4, 0: the best of this
- * machine).
+ * count elements. All kinds take param[31] = ISA level (WfIsaLevel; 0: the best of this machine).
  * */
 /* clang-format off */
 /* kind             operands (inputs, then outputs)                      parameters
@@ -58,7 +58,7 @@ typedef struct {
     int64_t shape[8], stride[8];
 } WfOperand;
 
-enum { WF_LIB_OPERANDS = 16, WF_LIB_PARAMS = 32, WF_LIB_PHASES = 4, WF_LIB_ISA = 31 };
+enum { WF_LIB_OPERANDS = 16, WF_LIB_PARAMS = 32, WF_LIB_PHASES = 32, WF_LIB_ISA = 31 };
 typedef struct {
     const char *kind;
     int n; /* operands */
@@ -106,7 +106,10 @@ static inline void wf_lib_run(const WfLib *lib, int phase, int64_t tile, void *c
 void wf_lib_run_team(const WfLib *lib, WfTeam *team, void *const *operand, void *workspace, void *scratch,
                      size_t scratch_each);
 
-int wf_isa_level(void); /* of this machine: 4, 3, or 0 (below x86-64-v3) */
+/* What the processor can do. AMX: x86-64-v4 and matrix tiles, which generated kernels do not use. */
+typedef enum { WF_ISA_LEVEL_V3 = 3, WF_ISA_LEVEL_V4 = 4, WF_ISA_LEVEL_AMX = 5 } WfIsaLevel;
+int wf_isa_level(void); /* of this machine; 0: below x86-64-v3 */
+const char *wf_isa_name(int level);
 void wf_kernels_thread_init(void *user,
                             int thread); /* for wf_team_new: library calls on this thread stay on it */
 

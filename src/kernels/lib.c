@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "kernels/amx.h"
 #include "kernels/private.h"
 
 static const WfKind *const kinds[] = {
@@ -31,8 +32,8 @@ bool wf_lib_accepts(const WfLibDesc *desc, char *why, size_t size)
     if (!kind)
         return wf_refuse(why, size, "no library call is named '%s'", desc->kind);
     int64_t level = desc->param[WF_LIB_ISA];
-    if (level != 0 && level != 3 && level != 4)
-        return wf_refuse(why, size, "ISA level %lld is neither 0, 3 nor 4", (long long)level);
+    if (level != 0 && (level < WF_ISA_LEVEL_V3 || level > WF_ISA_LEVEL_AMX))
+        return wf_refuse(why, size, "ISA level %lld is unknown", (long long)level);
     if (desc->n < 0 || desc->n > WF_LIB_OPERANDS)
         return wf_refuse(why, size, "%d operands", desc->n);
     for (int i = 0; i < desc->n; i++) {
@@ -69,8 +70,8 @@ WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int thre
     if (!wf_lib_accepts(desc, why, sizeof why))
         wf_fail(ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", desc->kind, why);
     if (desc->param[WF_LIB_ISA] > wf_isa_level())
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "%s was planned for x86-64-v%d, which this machine is not",
-                desc->kind, (int)desc->param[WF_LIB_ISA]);
+        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "%s was planned for %s, which this machine is not", desc->kind,
+                wf_isa_name((int)desc->param[WF_LIB_ISA]));
     WfLib *lib = WF_NEW(arena, WfLib);
     lib->kind = find(desc->kind)->name;
     find(desc->kind)->create(ctx, arena, desc, threads, lib);
@@ -117,16 +118,33 @@ int wf_isa_level(void)
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    return v3 && v4 ? 4 : v3 ? 3 : 0;
+    return v3 && v4 && wf_amx_available() ? WF_ISA_LEVEL_AMX : v3 && v4 ? WF_ISA_LEVEL_V4 : v3 ? WF_ISA_LEVEL_V3 : 0;
 #else
-    return 4;
+    return WF_ISA_LEVEL_V4;
 #endif
+}
+
+const char *wf_isa_name(int level)
+{
+    return level == WF_ISA_LEVEL_AMX  ? "x86-64-v4 with AMX"
+           : level == WF_ISA_LEVEL_V4 ? "x86-64-v4"
+           : level == WF_ISA_LEVEL_V3 ? "x86-64-v3"
+                                      : "x86-64";
+}
+
+static int level_of(const WfLibDesc *d)
+{
+    return d->param[WF_LIB_ISA] ? (int)d->param[WF_LIB_ISA] : wf_isa_level();
 }
 
 const WfVec *wf_vec(const WfLibDesc *d)
 {
-    int64_t level = d->param[WF_LIB_ISA] ? d->param[WF_LIB_ISA] : wf_isa_level();
-    return level == 4 ? &wf_vec_v4 : &wf_vec_v3;
+    return level_of(d) >= WF_ISA_LEVEL_V4 ? &wf_vec_v4 : &wf_vec_v3;
+}
+
+bool wf_amx(const WfLibDesc *d)
+{
+    return level_of(d) >= WF_ISA_LEVEL_AMX;
 }
 
 void wf_kernels_thread_init(void *user, int thread)

@@ -65,6 +65,7 @@ typedef struct {
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);
+bool wf_amx(const WfLibDesc *d); /* may the call use AMX? */
 
 /* K is cut into equal blocks of at most WF_KC, as a function of K only. */
 static inline int64_t wf_k_blocks(int64_t k)
@@ -81,6 +82,10 @@ static inline int64_t wf_up(int64_t n, int64_t to)
 void wf_product(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
                 const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch);
 int64_t wf_product_scratch(int64_t n, int64_t k);
+/* The same for any n with scratch of wf_product_scratch(WF_COLUMNS, k) floats, B packed anew for so many columns. */
+enum { WF_COLUMNS = 256 };
+void wf_product_wide(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am, int64_t ak,
+                     const float *b, int64_t bk, int64_t bn, float *c, int64_t ldc, bool add, float *scratch);
 /* The same with b packed ahead by wf_prepack into wf_prepack_size(k, n) floats; scratch of WF_BLOCK_SCRATCH
  * floats. */
 void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);

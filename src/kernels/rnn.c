@@ -3,8 +3,8 @@
  * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary
  * matrix products from what the backward hands out; here is only what needs the step before. A tile is a
  * range of the batch and walks the whole sequence, so that no barrier stands between steps. The recurrent
- * weights are packed once per call by a phase of their own. Formulas and gate order
- * are PyTorch's:
+ * weights are packed once per call by a phase of their own, for AMX tiles where they are there and the batch fills
+ * them; a step whose values are not finite multiplies without them. Formulas and gate order are PyTorch's:
  *
  *   LSTM  gates i f g o, c = f c' + i g, h = o tanh c; saves i f g o c
  *
@@ -15,6 +15,7 @@
  * Saved values of one step and sample are S blocks of H. Rows are padded to 16 in scratch. */
 #include <string.h>
 
+#include "kernels/amx.h"
 #include "kernels/private.h"
 
 int wf_rnn_gates(int mode)
@@ -34,7 +35,7 @@ enum { BW_HH, BH0, BC0, BY, BSAVED, DY, DHT, DCT, DXPROJ, DHPROJ, DH0, DC0, BWD_
 typedef struct {
     const WfVec *vec;
     int mode;
-    bool backward, reverse;
+    bool backward, reverse, amx;
     int64_t t, b, h, g, s, hp, tiles; /* g, s: gates and saved blocks; hp: h padded to 16 */
     int64_t stride[WF_LIB_OPERANDS][3];
     bool has[WF_LIB_OPERANDS];
@@ -58,6 +59,7 @@ static void plan(const WfLibDesc *d, Rnn *r)
     r->tiles = 1;
     while (r->tiles < 8 && r->b / r->tiles >= 32) /* a register tile's worth of rows in each */
         r->tiles *= 2;
+    r->amx = wf_amx(d) && r->h >= 32 && r->b / r->tiles >= 8;
 }
 
 static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const int64_t *shape, bool optional,
@@ -115,15 +117,34 @@ static int64_t tile_samples(const Rnn *r)
     return (r->b + r->tiles - 1) / r->tiles;
 }
 
+/* Columns of the weights, as the right matrix of a step's product, that are packed as one tile; those tiles. */
+enum { PACK_COLUMNS = 128 };
+
+static int64_t pack_tiles(const Rnn *r)
+{
+    return r->amx ? ((r->backward ? r->h : r->g * r->h) + PACK_COLUMNS - 1) / PACK_COLUMNS : 1;
+}
+
+/* Floats for a step's product: a state packed for AMX, or a block of the weights. */
+static int64_t product_scratch(const Rnn *r)
+{
+    if (!r->amx)
+        return WF_BLOCK_SCRATCH;
+    int64_t depth = r->backward ? r->g * r->h : r->h, packed = wf_amx_bytes(tile_samples(r), depth) / 4;
+    int64_t plain = wf_product_scratch(WF_COLUMNS, depth);
+    return packed > plain ? packed : plain;
+}
+
 static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
 {
     Rnn r;
     plan(d, &r);
-    int64_t packed = r.backward ? wf_prepack_size(r.g * r.h, r.h) : wf_prepack_size(r.h, r.g * r.h);
-    *workspace = (size_t)packed * sizeof(float);
+    int64_t depth = r.backward ? r.g * r.h : r.h, columns = r.backward ? r.h : r.g * r.h;
+    *workspace = r.amx ? (size_t)(wf_up(pack_tiles(&r), 16) * 4 + wf_amx_bytes(columns, depth))
+                       : (size_t)wf_prepack_size(depth, columns) * sizeof(float);
     /* gates and one more block of the step, two states */
     *scratch =
-        (size_t)(WF_BLOCK_SCRATCH + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
+        (size_t)(product_scratch(&r) + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
 }
 
 static float *at3(const Rnn *r, void *const *operand, int i, int64_t t, int64_t b)
@@ -136,12 +157,52 @@ static float *at2(const Rnn *r, void *const *operand, int i, int64_t b)
     return (float *)operand[i] + b * r->stride[i][0];
 }
 
+/* ---- the product of a step ---------------------------------------------------------------------- */
+
+/* The weights as the right matrix: forward W^T, [h, g h]; backward W, [g h, h]. */
+static void pack(const Rnn *r, int64_t tile, void *const *operand, void *workspace)
+{
+    const float *w = operand[r->backward ? BW_HH : W_HH];
+    int64_t row = r->stride[r->backward ? BW_HH : W_HH][0];
+    int64_t k = r->backward ? r->g * r->h : r->h, n = r->backward ? r->h : r->g * r->h;
+    int64_t along_k = r->backward ? row : 1, along_n = r->backward ? 1 : row;
+    if (!r->amx) {
+        wf_prepack(r->vec, k, n, w, along_k, along_n, workspace);
+        return;
+    }
+    int64_t j = tile * PACK_COLUMNS;
+    char *to = (char *)workspace + wf_up(pack_tiles(r), 16) * 4 + wf_amx_bytes(j, k);
+    ((int32_t *)workspace)[tile] =
+        wf_amx_pack_b(n - j < PACK_COLUMNS ? n - j : PACK_COLUMNS, k, w + j * along_n, along_n, along_k, to);
+}
+
+/* out[m, n] (+)= x W for the states or gates x of a step. */
+static void product(const Rnn *r, int64_t m, const float *x, void *const *operand, const void *workspace, float *out,
+                    bool add, float *scratch)
+{
+    int64_t k = r->backward ? r->g * r->h : r->h, n = r->backward ? r->h : r->g * r->h;
+    if (!r->amx) {
+        wf_product_packed(r->vec, m, n, k, x, k, 1, workspace, out, n, add, scratch);
+        return;
+    }
+    bool finite = true;
+    for (int64_t i = 0; i < pack_tiles(r); i++)
+        finite = finite && ((const int32_t *)workspace)[i];
+    if (finite && wf_amx_pack_a(m, k, x, k, 1, scratch)) {
+        wf_amx_multiply(m, n, k, scratch, (const char *)workspace + wf_up(pack_tiles(r), 16) * 4, out, n, add, NULL, 0);
+        return;
+    }
+    int64_t row = r->stride[r->backward ? BW_HH : W_HH][0];
+    wf_product_wide(r->vec, m, n, k, x, k, 1, operand[r->backward ? BW_HH : W_HH], r->backward ? row : 1,
+                    r->backward ? 1 : row, out, n, add, scratch);
+}
+
 /* ---- forward ------------------------------------------------------------------------------------ */
 
-static void forward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
+static void forward(const Rnn *r, int64_t tile, void *const *operand, const void *workspace, float *scratch)
 {
     int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n;
-    float *work = scratch + WF_BLOCK_SCRATCH, *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn,
+    float *work = scratch + product_scratch(r), *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn,
           *c = h + (b1 - b0) * n;
     for (int64_t b = b0; b < b1; b++) {
         memcpy(h + (b - b0) * n, at2(r, operand, H0, b), (size_t)n * sizeof(float));
@@ -150,7 +211,7 @@ static void forward(const Rnn *r, int64_t tile, void *const *operand, const floa
     }
     for (int64_t i = 0; i < r->t; i++) {
         int64_t t = r->reverse ? r->t - 1 - i : i;
-        wf_product_packed(r->vec, b1 - b0, gn, n, h, n, 1, packed, p, gn, false, scratch);
+        product(r, b1 - b0, h, operand, workspace, p, false, scratch);
         for (int64_t b = b0; b < b1; b++) {
             float *state = h + (b - b0) * n;
             r->vec->cell(r->mode, n, at3(r, operand, XPROJ, t, b), p + (b - b0) * gn,
@@ -168,11 +229,11 @@ static void forward(const Rnn *r, int64_t tile, void *const *operand, const floa
 
 /* ---- backward ----------------------------------------------------------------------------------- */
 
-static void backward(const Rnn *r, int64_t tile, void *const *operand, const float *packed, float *scratch)
+static void backward(const Rnn *r, int64_t tile, void *const *operand, const void *workspace, float *scratch)
 {
     int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n,
             m = b1 - b0;
-    float *work = scratch + WF_BLOCK_SCRATCH, *dp = work + 8 * r->hp, *dh = dp + m * gn, *dc = dh + m * n;
+    float *work = scratch + product_scratch(r), *dp = work + 8 * r->hp, *dh = dp + m * gn, *dc = dh + m * n;
     bool lstm = r->mode == WF_RNN_LSTM;
     memset(dh, 0, (size_t)(2 * m * n) * sizeof(float));
     for (int64_t b = b0; b < b1; b++) {
@@ -199,7 +260,7 @@ static void backward(const Rnn *r, int64_t tile, void *const *operand, const flo
             if (r->has[DHPROJ])
                 memcpy(at3(r, operand, DHPROJ, t, b), grads, (size_t)gn * sizeof(float));
         }
-        wf_product_packed(r->vec, m, n, gn, dp, gn, 1, packed, dh, n, true, scratch);
+        product(r, m, dp, operand, workspace, dh, true, scratch);
     }
     for (int64_t b = b0; b < b1; b++) {
         memcpy(at2(r, operand, DH0, b), dh + (b - b0) * n, (size_t)n * sizeof(float));
@@ -213,10 +274,8 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
 {
     const Rnn *r = lib->self;
     (void)thread;
-    if (phase == 0 && r->backward)
-        wf_prepack(r->vec, r->g * r->h, r->h, operand[BW_HH], r->stride[BW_HH][0], 1, workspace);
-    else if (phase == 0)
-        wf_prepack(r->vec, r->h, r->g * r->h, operand[W_HH], 1, r->stride[W_HH][0], workspace);
+    if (phase == 0)
+        pack(r, tile, operand, workspace);
     else if (r->backward)
         backward(r, tile, operand, workspace, scratch);
     else
@@ -232,7 +291,7 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     lib->self = r;
     lib->run = run;
     lib->n_phases = 2;
-    lib->tiles[0] = 1;
+    lib->tiles[0] = pack_tiles(r);
     lib->tiles[1] = r->b ? r->tiles : 0;
 }
 

@@ -14,7 +14,8 @@ typedef struct WfSession WfSession;
 typedef struct { bool (*fn)(void *user, const char *name, void *to, size_t bytes); void *user; } WfWeightSource;
 
 /* threads 0: as many as the machine has. Weights come from `weights` (fn may be NULL), else from x->weights, else they
- * are zeros; optimiser state starts at its fill. */
+ * are zeros; optimiser state starts at its fill. isa: the highest level that it may run at (WfIsaLevel; 0: any); the
+ * executable and the machine may allow less. */
 WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWeightSource weights);
 void wf_session_free(WfSession *s);      /* NULL is fine; also done by the context */
 
@@ -59,6 +60,7 @@ bool wf_session_metric(WfSession *s, const char *name, double *out); /* METRIC o
 int64_t wf_session_slab_bytes(const WfSession *s);       /* planned peak of the current binding, scratch included */
 int64_t wf_session_state_bytes(const WfSession *s);
 int wf_session_threads(const WfSession *s);
+int wf_session_isa(const WfSession *s); /* WfIsaLevel */
 /* Makes the binding for these values of the executable's symbols now, so that the first run finds it. */
 void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols);
 

@@ -14,10 +14,10 @@
  * session's file gets the name meanwhile and, with it, these kernels. */
 static void load_object(WfSession *s)
 {
-    int k = s->isa >= 4 && s->x->object[1] ? 1 : 0;
+    int k = s->isa >= WF_ISA_LEVEL_V4 ? 1 : 0;
     if (!s->x->object[k])
         wf_fail_at(s->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Compile it with --isa=v3,v4.",
-                   "the step was not compiled for this machine's instruction set (x86-64-v%d)", s->isa);
+                   "the step was not compiled for this machine's instruction set (%s)", wf_isa_name(s->isa));
     int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
     if (fd < 0)
         wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels: %s", strerror(errno));
@@ -104,11 +104,15 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->object_fd = -1;
     wf_arena_at_free(a, release, s);
     s->x = x;
-    s->isa = isa ? isa : wf_isa_level();
-    if (s->isa < 3)
+    s->isa = wf_isa_level();
+    if (s->isa < WF_ISA_LEVEL_V3)
         wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "this processor has no AVX2, which Weft's kernels need");
-    if (s->isa >= 4 && !x->object[1])
-        s->isa = 3;
+    if (s->isa > x->isa)
+        s->isa = x->isa;
+    if (isa && s->isa > isa)
+        s->isa = isa;
+    if (!x->object[1])
+        s->isa = WF_ISA_LEVEL_V3;
     cpu_set_t cores;
     bool known = !sched_getaffinity(0, sizeof cores, &cores);
     s->threads = threads > 0 ? threads : known && CPU_COUNT(&cores) > 0 ? CPU_COUNT(&cores) : 1;
@@ -189,6 +193,7 @@ void wf_session_set_step(WfSession *s, int64_t step)
 
 int64_t wf_session_steps(const WfSession *s) { return s->steps; }
 int wf_session_threads(const WfSession *s) { return s->threads; }
+int wf_session_isa(const WfSession *s) { return s->isa; }
 int64_t wf_session_state_bytes(const WfSession *s) { return s->state_bytes; }
 
 int64_t wf_session_slab_bytes(const WfSession *s)

@@ -20,7 +20,7 @@ static void describe(const WfTraining *t, const WfDataset *d, int64_t batch, WfS
 {
     const WfOptions *o = t->options;
     wf_str_printf(s, "the model (signature %.16s)\n", t->exe->signature ? t->exe->signature : "none");
-    wf_str_printf(s, "the instruction set v%d\n", t->exe->isa);
+    wf_str_printf(s, "the instruction set %s\n", wf_isa_name(t->exe->isa));
     wf_str_printf(s, "%lld training samples\n", (long long)d->samples);
     wf_str_printf(s, "batches of %lld\n", (long long)batch);
     for (int i = 0; i < d->n; i++)

@@ -272,7 +272,7 @@ static void collective(Layout *l, const WfNode *n, const int *uses)
 WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
 {
     Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n),
-                .isa = env->options && env->options->isa == WF_ISA_V3 ? 3 : 0};
+                .isa = env->options && env->options->isa == WF_ISA_V3 ? WF_ISA_LEVEL_V3 : 0};
     l.copies = wf_map_new(g->arena);
     bool *live = wf_live_nodes(g);
     int *uses = wf_use_counts(g);
