@@ -224,7 +224,7 @@ static void gemm_case(WfDtype t, int64_t m, int64_t k, int64_t n, bool ta, bool 
         small("gemm", e, t == WF_F64 ? 1e-14 : 4e-6);
         if (level3 && isa < WF_ISA_LEVEL_AMX)
             assert_memory_equal(level3, c.p[out], c.bytes[out]); /* the levels agree, too */
-        else if (level3 && t == WF_F32 && m >= 48 && n >= 48 && k >= 48 && m * n * k > 1000000)
+        else if (level3 && t == WF_F32 && m >= 300 && n >= 500 && k >= 48)
             assert_memory_not_equal(level3, c.p[out], c.bytes[out]); /* it did go another way */
         else if (!level3)
             level3 = memcpy(malloc(c.bytes[out]), c.p[out], c.bytes[out]);
@@ -241,7 +241,7 @@ static void test_gemm(void **state)
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},     {37, 65, 43},   {129, 300, 75},
                                        {14, 513, 32}, {200, 64, 64}, {300, 257, 90}, {70, 3000, 33},
-                                       {33, 40, 600}, {600, 40, 10}, {66, 1050, 50},
+                                       {33, 40, 600}, {600, 40, 10}, {330, 530, 510}, {310, 50, 630},
                                        {150, 300, 131}, {135, 600, 300}};
     for (size_t i = 0; i < WF_LEN(sizes); i++)
         for (int v = 0; v < 4; v++) {
@@ -252,7 +252,7 @@ static void test_gemm(void **state)
     gemm_case(WF_F64, 37, 65, 43, false, true, true, true, 3);
     gemm_case(WF_F32, 3, 0, 4, false, false, true, false, 0);
     gemm_case(WF_F32, 64, 3, 64, true, false, false, false, -1);
-    gemm_case(WF_F32, 49, 64, 6000, false, true, true, true, 0); /* more columns than are packed at a time */
+    gemm_case(WF_F32, 203, 108, 6000, false, true, true, true, 0); /* more columns than are packed at a time */
 }
 
 /* What cannot be split into bfloat16 spreads as IEEE 754 says: infinities and NaN, in A and in B, only to the elements
@@ -261,8 +261,8 @@ static void test_gemm(void **state)
 static void test_gemm_special(void **state)
 {
     (void)state;
-    static const float values[] = {INFINITY, -INFINITY, NAN, 3.4e38F, -3.4e38F, 1e-39F, 1e-45F, 1e-37F};
-    enum { M = 78, K = 560, N = 78 };
+    static const float values[] = {-INFINITY, NAN, 3.4e38F, 1e-39F, 1e-37F};
+    enum { M = 310, K = 530, N = 450 };
     for (size_t v = 0; v < WF_LEN(values); v++)
         for (int right = 0; right < 2; right++) {
             Case c = {.d = {.kind = "gemm"}};
