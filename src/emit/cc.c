@@ -32,7 +32,8 @@ typedef struct {
     const char *march;
     char *version;
     const char *cache_dir;
-    int running;
+    int running, damaged; /* damaged: entries of the cache */
+    const char *first_damaged;
     struct { pid_t pid; int k; char *log, *cached; } run[PARALLEL]; /* oldest first */
 } Cc;
 
@@ -187,10 +188,14 @@ static bool usable(Cc *c, const char *cached)
         return false;
     WfFile *f = wf_file_map(c->ctx, c->a, cached);
     char hex[65];
-    if (f->size < 64)
-        return false;
-    hash_of(c, f->at, f->size - 64, hex);
-    return !memcmp(hex, f->at + f->size - 64, 64);
+    bool whole = f->size >= 64;
+    if (whole) {
+        hash_of(c, f->at, f->size - 64, hex);
+        whole = !memcmp(hex, f->at + f->size - 64, 64);
+    }
+    if (!whole && !c->damaged++)
+        c->first_damaged = cached;
+    return whole;
 }
 
 /* Waits for the oldest compiler and keeps its object. */
@@ -231,6 +236,9 @@ static void compile_all(Cc *c, const WfKernelSource *k, int n, char **objs, int 
     }
     while (c->running)
         wait_oldest(c, objs);
+    if (c->damaged)
+        wf_log(c->ctx, WF_LOG_WARN, "cached kernels were damaged and are compiled again: %d, the first %s", c->damaged,
+               c->first_damaged);
 }
 
 typedef struct {
