@@ -132,7 +132,12 @@ static void arguments(Parser *s, const WfSchema *c, WfArg *args, char close)
         if (seen[i])
             wf_lex_bad(s, "argument '%s' is given twice", c->params[i].name);
         seen[i] = true;
-        argument(s, &args[i]);
+        wf_lex_blanks(s);
+        bool text = c->params[i].type == WF_T_STRING && name_char(*s->p);
+        if (text && !wf_lex_keyword(s, "None"))
+            args[i] = (WfArg){.kind = WF_ARG_STRING, .s = wf_lex_word(s)};
+        else if (!text)
+            argument(s, &args[i]);
         if (!wf_lex_eat(s, ","))
             break;
     }
@@ -166,12 +171,15 @@ typedef struct {
     char *name;
 } Typed;
 
-/* %name : dtype[sizes] strided @(order) */
-static Typed typed(Parser *s)
+/* %name : dtype[sizes] strided @(order), or, of a result whose type its op gives, %name */
+static Typed typed(Parser *s, bool result)
 {
     Typed t = {0};
     wf_lex_need(s, "%");
     t.name = wf_lex_word(s);
+    wf_lex_blanks(s);
+    if (result && (*s->p == '=' || *s->p == ','))
+        return t;
     wf_lex_need(s, ":");
     char *type = wf_lex_word(s);
     if (!strcmp(type, "none"))
@@ -220,7 +228,7 @@ static void set_memory(WfGraph *g, WfVal v, const Typed *t)
 static void input(Parser *s, WfGraph *g)
 {
     static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
-    Typed t = typed(s);
+    Typed t = typed(s, false);
     int role = -1;
     wf_lex_need(s, "=");
     char *w = wf_lex_word(s);
@@ -374,7 +382,7 @@ static void node(Parser *s, WfGraph *g)
     wf_lex_blanks(s);
     if (*s->p == '%') {
         do {
-            Typed t = typed(s);
+            Typed t = typed(s, true);
             WF_PUSH(s->a, &results, t);
         } while (wf_lex_eat(s, ","));
         wf_lex_need(s, "=");

@@ -1,8 +1,9 @@
 /* The text form of graphs; docs/ir.md is the grammar. One line a node; arguments in schema order, those that
- * equal the schema's default left out at the end and named after the first gap. Only symbols that the text
+ * equal the schema's default left out at the end and named after the first gap (a collective's are all said, by
+ * name). Only symbols that the text
  * mentions are declared, since a table of expressions outlives the passes whose loop variables it holds.
  * Printing is deterministic. */
-#include "ir/ir_private.h"
+#include "ir/lex.h"
 
 #include <string.h>
 
@@ -20,6 +21,18 @@ static void put_string(WfStr *s, const char *t)
             wf_str_putc(s, *t);
     }
     wf_str_putc(s, '"');
+}
+
+/* A string argument: without quotes when it is a word. */
+static void put_word(WfStr *s, const char *t)
+{
+    bool plain = *t && strcmp(t, "None");
+    for (const char *c = t; *c; c++)
+        plain &= name_char(*c);
+    if (plain)
+        wf_str_puts(s, t);
+    else
+        put_string(s, t);
 }
 
 static void put_float(WfStr *s, double f)
@@ -59,7 +72,7 @@ static void put_arg(const WfGraph *g, WfStr *s, const WfArg *a, int indent)
         wf_str_puts(s, a->b ? "True" : "False");
         return;
     case WF_ARG_STRING:
-        put_string(s, a->s);
+        put_word(s, a->s);
         return;
     case WF_ARG_DTYPE:
         wf_str_puts(s, wf_dtype_name(a->dtype));
@@ -143,16 +156,16 @@ static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
 {
     put_results(g, n, s);
     wf_str_printf(s, "%s%s(", n->n_out ? " = " : "", n->schema->name);
-    bool named = false, first = true;
+    bool named = false, first = true, whole = n->op->family == WF_COLLECTIVE; /* group and kind are always said */
     for (int i = 0; i < n->schema->n_params; i++) {
-        if (is_default(&n->args[i], &n->schema->params[i])) {
+        if (!whole && is_default(&n->args[i], &n->schema->params[i])) {
             named = true;
             continue;
         }
         if (!first)
             wf_str_puts(s, ", ");
         first = false;
-        if (named)
+        if (named || (whole && i))
             wf_str_printf(s, "%s=", n->schema->params[i].name);
         put_arg(g, s, &n->args[i], indent);
     }
