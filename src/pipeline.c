@@ -293,6 +293,10 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     x->arena = a;
     x->exprs = g->exprs;
     x->accumulate = o->forward_only ? 1 : (int)o->accumulate;
+    x->ranks = (int)o->nproc;
+    x->rank_groups = WF_NEWN(a, WfRankGroup, (size_t)o->rank_groups.n + 1);
+    for (int i = 0; i < o->rank_groups.n; i++)
+        x->rank_groups[x->n_rank_groups++] = wf_rank_group(ctx, a, o->rank_groups.at[i], o->nproc);
     WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .out = x};
     Kernels k = {.by_text = wf_map_new(a)};
     char hex[65];

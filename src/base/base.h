@@ -240,6 +240,23 @@ void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all member
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
 void wf_team_free(WfTeam *t);                         /* NULL is fine */
 
+/* ---- what ranks do together: compiled by the one half of Weft, done by the other ------------------------------------ */
+
+typedef enum { WF_ALL_REDUCE, WF_ALL_GATHER, WF_REDUCE_SCATTER, WF_ALL_TO_ALL, WF_BROADCAST, WF_BARRIER,
+               WF_COLLECTIVES } WfCollective;
+typedef enum { WF_COMM_SUM, WF_COMM_MEAN, WF_COMM_MIN, WF_COMM_MAX, WF_COMM_REDUCTIONS } WfCommReduce;
+
+/* A named group of ranks: --group NAME=0,1/2,3 (ranges too: 0-1/2-3). Every set of ranks is a group of its own; a
+ * collective of the name is one of each set, since all ranks run one program. */
+typedef struct {
+    const char *name;
+    int n_sets, size;    /* sets, ranks in each */
+    int *ranks;          /* n_sets * size, ascending in each set */
+} WfRankGroup;
+/* Reads the text of --group for a world of that many ranks. Raises WEFT_ERR_USAGE: no such text, a name that has a
+ * meaning already, sets of different sizes, a rank that is in no set, in two, or not of the world. */
+WfRankGroup wf_rank_group(WfCtx *ctx, WfArena *a, const char *text, int64_t world);
+
 /* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 typedef enum { WF_LINK_LOCAL, WF_LINK_MPI, WF_LINKS } WfLinkKind;
@@ -311,6 +328,7 @@ typedef struct {
     double bucket_mb;                 /* -1: the planner chooses, 0: no buckets */
     bool overlap, init_sync;
     int64_t check_replicas;           /* steps; 0: never */
+    WfStrings rank_groups;            /* texts for wf_rank_group */
     /* data */
     WfStrings data, eval_data;        /* FILE or NAME=FILE */
     bool shuffle;

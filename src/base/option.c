@@ -120,6 +120,9 @@ const WfOptionRow wf_option_table[] = {
     {"buffers", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(buffers), "rank0", "rank0|mean|none|sync", NO_RANGE,
      "several processes: buffers that a step changes are taken from rank 0, or averaged, before every step; sync: as rank0, "
      "and batch norms take the statistics of all ranks' batches together"},
+    {"group", WF_OPTION_STRINGS, WF_GROUP_RUN, PLAN, AT(rank_groups), "", "NAME=R,R/R,R", NO_RANGE,
+     "several processes: which ranks a group that the model names is made of: tp=0,1/2,3 are two groups of two (ranges too: "
+     "0-1/2-3); repeatable. dp and PyTorch's 0 are all ranks"},
     {"bucket-mb", WF_OPTION_FLOAT, WF_GROUP_RUN, PLAN, AT(bucket_mb), "-1", "X", FROM(-1),
      "several processes: size of the buckets that gradients travel in (-1: the planner's choice, 0: each on its own)"},
     {"overlap", WF_OPTION_BOOL, WF_GROUP_RUN, PLAN, AT(overlap), "true", "", NO_RANGE,
@@ -332,7 +335,7 @@ static void parse_field(WfCtx *ctx, WfOptions *o, const WfOptionRow *row, const 
         break;
     case WF_OPTION_STRINGS:
         if (!*value)
-            bad_value(ctx, row, value, "a file");
+            bad_value(ctx, row, value, row->choices);
         WF_PUSH(o->arena, (WfStrings *)field, wf_arena_strdup(o->arena, value));
         break;
     case WF_OPTION_GROUPS:

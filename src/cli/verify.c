@@ -2,10 +2,8 @@
  * buffers, group by group, with the case's tolerances. A data-parallel case is replayed by as many ranks as it was
  * recorded with: each compares what is its own, rank 0 puts their findings together, and the process that the user
  * started reads them from a file. */
-#include "cli/cli.h"
+#include "cli/case.h"
 
-#include <fnmatch.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,66 +40,6 @@ static double number(json_t *o, const char *key, double otherwise)
 {
     json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
-/* ---- options from the case ---- */
-
-static void set(Case *c, WfOptions *o, const char *name, const char *fmt, ...) WF_PRINTF(4, 5);
-static void set(Case *c, WfOptions *o, const char *name, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    wf_options_set(c->ctx, o, name, wf_arena_vprintf(c->a, fmt, ap));
-    va_end(ap);
-}
-
-static char *lower(WfArena *a, const char *s)
-{
-    char *r = wf_arena_strdup(a, s);
-    for (char *p = r; *p; p++)
-        *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p == '_' ? '-' : *p);
-    return r;
-}
-
-static char *value_text(Case *c, json_t *v)
-{
-    if (json_is_array(v) && json_array_size(v) == 2) /* the form that a group's settings allow, too */
-        return wf_arena_printf(c->a, "%.17g/%.17g", json_number_value(json_array_get(v, 0)),
-                               json_number_value(json_array_get(v, 1)));
-    if (json_is_boolean(v))
-        return json_is_true(v) ? "true" : "false";
-    return wf_arena_printf(c->a, "%.17g", json_number_value(v));
-}
-
-static void optimiser_options(Case *c, WfOptions *o)
-{
-    json_t *opt = get(c, "optimizer"), *v, *clip = get(c, "grad_clip_norm"), *g;
-    const char *key, *type = json_string_value(json_object_get(opt, "type"));
-    size_t i;
-    if (!type)
-        wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: optimizer.type is missing", c->dir);
-    set(c, o, "optimizer", "%s", lower(c->a, type));
-    json_object_foreach(opt, key, v) {
-        const WfOptionRow *row = wf_option_find(lower(c->a, key));
-        if (!strcmp(key, "type") || json_is_null(v) || !row)
-            continue;
-        if (json_is_boolean(v) && json_is_false(v))
-            continue;
-        wf_options_set(c->ctx, o, lower(c->a, key), value_text(c, v));
-    }
-    if (json_is_number(clip))
-        set(c, o, "clip-norm", "%.17g", json_number_value(clip));
-    json_array_foreach(get(c, "param_groups"), i, g) {
-        size_t k;
-        json_t *p;
-        WfStr kv = {.arena = c->a};
-        json_object_foreach(g, key, v)
-            if (strcmp(key, "params") && !json_is_null(v))
-                wf_str_printf(&kv, "%s%s=%s", kv.n ? "," : "", lower(c->a, key), value_text(c, v));
-        json_array_foreach(json_object_get(g, "params"), k, p)
-            if (kv.n)
-                set(c, o, "param-group", "%s:%s", json_string_value(p), kv.at);
-    }
 }
 
 /* ---- comparison ---- */
@@ -562,10 +500,8 @@ static void run_case(Case *c, const WfOptions *given)
     char *path = wf_arena_printf(c->a, "%s/%s", c->dir, model);
     weft_program *p = wf_open(c->ctx, path);
     p->options = *given;
-    optimiser_options(c, &p->options);
+    wf_case_options(c->ctx, c->a, c->json, c->dir, &p->options);
     p->options.nproc = c->ranks;
-    if (json_is_integer(get(c, "grad_accumulation")))
-        set(c, &p->options, "accumulate", "%lld", (long long)json_integer_value(get(c, "grad_accumulation")));
     wf_program_open_model(p, path);
     if (c->ranks > 1 && !c->comm) {
         wf_program_compile(p); /* once, for all */

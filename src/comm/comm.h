@@ -89,10 +89,6 @@ void *wf_comm_arena(WfComm *c, size_t bytes);
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 
-typedef enum { WF_ALL_REDUCE, WF_ALL_GATHER, WF_REDUCE_SCATTER, WF_ALL_TO_ALL, WF_BROADCAST, WF_BARRIER,
-               WF_COLLECTIVES } WfCollective;
-typedef enum { WF_COMM_SUM, WF_COMM_MEAN, WF_COMM_MIN, WF_COMM_MAX } WfCommReduce;
-
 /* What one rank contributes to one collective. With n ranks in the group and this rank the r-th:
  *   all_reduce      send[count] -> recv[count]
  *   broadcast       recv[count] of `root` -> recv[count] of all (send is not read)

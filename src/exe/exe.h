@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 6, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 7, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration (of micro-batches, from 0), -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -64,12 +64,13 @@ typedef struct {
 
 typedef struct { int buf; WfDim offset; int rank; WfDim shape[WF_EXE_RANK], stride[WF_EXE_RANK]; } WfExeOperand;
 
-/* START hands a bucket to the communication thread, WAIT stands where the next call reads it; their operand is the bucket,
- * param[0] a WfExeCollective, param[1] a WfExeReduce or the root, START's symbol the group. A WAIT's param[2] is the
- * number of its START. */
+/* START hands memory to the communication thread, WAIT stands where the next call reads what it brings; START's symbol is
+ * the group, param[0] a WfCollective, param[1] a WfCommReduce, param[3] the root. Operands of both: the bucket of what
+ * travels in place (ALL_REDUCE, BROADCAST, BARRIER), or what is sent and what is received. REDUCE_SCATTER with param[4]:
+ * all of it goes to the root, and the others receive zeros. A WAIT's param[2] is the number of its START. */
 typedef enum { WF_CALL_KERNEL, WF_CALL_LIB, WF_CALL_COPY, WF_CALL_START, WF_CALL_WAIT } WfCallKind;
-typedef enum { WF_EXE_ALL_REDUCE, WF_EXE_BROADCAST } WfExeCollective;
-typedef enum { WF_EXE_SUM, WF_EXE_MEAN, WF_EXE_MIN, WF_EXE_MAX } WfExeReduce;
+enum { WF_TRAVEL_KIND, WF_TRAVEL_OP, WF_TRAVEL_START, WF_TRAVEL_ROOT, WF_TRAVEL_TO_ROOT };
+static inline bool wf_in_place(int64_t kind) { return kind == WF_ALL_REDUCE || kind == WF_BROADCAST || kind == WF_BARRIER; }
 typedef struct {
     WfCallKind kind;
     const char *symbol;          /* KERNEL: function name; LIB: kind for src/kernels */
@@ -125,6 +126,8 @@ typedef struct {
     int n_inputs;
     WfExeGroup *groups;
     int n_groups;
+    WfRankGroup *rank_groups;            /* those declared; "dp" is all ranks */
+    int n_rank_groups, ranks;            /* in how large a world */
     int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP */
     WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
     const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */
@@ -143,6 +146,9 @@ WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, co
 void wf_exe_sizes(const WfExeSymbol *s, int64_t *lo, int64_t *hi);
 /* Its size when nobody chooses one: the export's own, else one near 32 that the range allows. */
 int64_t wf_exe_usual(const WfExeSymbol *s);
+/* What is wrong with the program's pairs: a start without its wait or the other way round, or memory in flight that
+ * another call uses; NULL: nothing. *call: where. */
+const char *wf_exe_check_pairs(const WfExeProgram *p, int *call);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 

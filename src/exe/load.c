@@ -183,8 +183,6 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     c->n = (int)json_array_size(ops);
     if ((c->kind == WF_CALL_COPY && c->n != 2) || (c->kind == WF_CALL_LIB && c->n > 16))
         bad(l, "a call has a wrong number of operands");
-    if ((c->kind == WF_CALL_START || c->kind == WF_CALL_WAIT) && c->n != 1)
-        bad(l, "a call has a wrong number of operands");
     c->operand = WF_NEWN(l->a, WfExeOperand, (size_t)c->n + 1);
     for (int i = 0; i < c->n; i++) {
         json_t *p = json_array_get(ops, (size_t)i);
@@ -212,6 +210,30 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     c->checks = WF_NEWN(l->a, const char *, (size_t)c->n_checks + 1);
     for (int i = 0; i < c->n_checks; i++)
         c->checks[i] = string(l, json_array_get(checks, (size_t)i));
+}
+
+static void read_pairs(Load *l, const WfExeProgram *p)
+{
+    for (int i = 0; i < p->n_calls; i++) {
+        const WfExeCall *c = &p->calls[i];
+        const int64_t *t = c->param;
+        if (c->kind != WF_CALL_START && c->kind != WF_CALL_WAIT)
+            continue;
+        if (t[WF_TRAVEL_KIND] < 0 || t[WF_TRAVEL_KIND] >= WF_COLLECTIVES || t[WF_TRAVEL_OP] < 0 ||
+            t[WF_TRAVEL_OP] >= WF_COMM_REDUCTIONS || t[WF_TRAVEL_ROOT] < 0 || t[WF_TRAVEL_ROOT] > INT32_MAX ||
+            t[WF_TRAVEL_TO_ROOT] < 0 || t[WF_TRAVEL_TO_ROOT] > 1 || c->n != (wf_in_place(t[WF_TRAVEL_KIND]) ? 1 : 2))
+            bad(l, "a collective is malformed");
+        for (int k = 0; k < c->n; k++)
+            if (p->bufs[c->operand[k].buf].place != WF_PLACE_ARENA)
+                bad(l, "what travels lies in no arena");
+        if (c->kind == WF_CALL_WAIT && (t[WF_TRAVEL_START] < 0 || t[WF_TRAVEL_START] >= i ||
+                                        p->calls[t[WF_TRAVEL_START]].kind != WF_CALL_START))
+            bad(l, "a wait has no start");
+    }
+    int call;
+    const char *wrong = wf_exe_check_pairs(p, &call);
+    if (wrong)
+        bad(l, wf_arena_printf(l->a, "call %d: %s", call, wrong));
 }
 
 static void read_program(Load *l, json_t *o, WfExeProgram *p)
@@ -253,16 +275,7 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
         if (p->bufs[i].inside >= 0 &&
             (p->bufs[p->bufs[i].inside].place != WF_PLACE_ARENA || p->bufs[p->bufs[i].inside].inside >= 0))
             bad(l, "a buffer lies in something that is no bucket");
-    for (int i = 0; i < p->n_calls; i++) {
-        const WfExeCall *c = &p->calls[i];
-        bool pair = c->kind == WF_CALL_START || c->kind == WF_CALL_WAIT;
-        if (pair && (c->param[0] < WF_EXE_ALL_REDUCE || c->param[0] > WF_EXE_BROADCAST || c->param[1] < 0 ||
-                     p->bufs[c->operand[0].buf].place != WF_PLACE_ARENA))
-            bad(l, "a collective is malformed");
-        if (c->kind == WF_CALL_WAIT &&
-            (c->param[2] < 0 || c->param[2] >= i || p->calls[c->param[2]].kind != WF_CALL_START))
-            bad(l, "a wait has no start");
-    }
+    read_pairs(l, p);
     for (int i = 0; i < p->n_outputs; i++) {
         json_t *e = json_array_get(outs, (size_t)i);
         p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_METRIC);
@@ -297,6 +310,21 @@ static void read_groups(Load *l, json_t *j)
     }
 }
 
+static void read_rank_groups(Load *l, json_t *j)
+{
+    WfExe *x = l->x;
+    json_t *a = list(l, j, "rank_groups", 64);
+    x->ranks = (int)INT(j, "ranks", 1, 65536);
+    x->n_rank_groups = (int)json_array_size(a);
+    x->rank_groups = WF_NEWN(l->a, WfRankGroup, (size_t)x->n_rank_groups + 1);
+    for (int i = 0; i < x->n_rank_groups; i++) {
+        const char *text = string(l, json_array_get(a, (size_t)i));
+        if (!text)
+            bad(l, "a group of ranks is empty");
+        x->rank_groups[i] = wf_rank_group(l->ctx, l->a, text, x->ranks);
+    }
+}
+
 static void read_all(Load *l, json_t *j)
 {
     WfExe *x = l->x;
@@ -318,6 +346,7 @@ static void read_all(Load *l, json_t *j)
     read_symbols(l, j);
     read_inputs(l, j);
     read_groups(l, j);
+    read_rank_groups(l, j);
     json_t *p = list(l, j, "programs", WF_PROGRAMS);
     if (json_array_size(p) != WF_PROGRAMS)
         bad(l, "a program is missing");

@@ -88,11 +88,23 @@ static json_t *group(const WfExeGroup *g)
                      g->lr_scale);
 }
 
+/* As --group takes it. */
+static json_t *rank_group(const WfExe *x, const WfRankGroup *g)
+{
+    WfStr s = {.arena = x->arena};
+    wf_str_printf(&s, "%s=", g->name);
+    for (int i = 0; i < g->n_sets * g->size; i++)
+        wf_str_printf(&s, "%s%d", !i ? "" : i % g->size ? "," : "/", g->ranks[i]);
+    return json_string(s.at);
+}
+
 /* Integers beyond 2^53 in ranges (unbounded) travel as strings through dim's sibling: JSON integers are 64-bit here. */
 static json_t *whole(const WfExe *x)
 {
     json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array(),
-           *warnings = json_array();
+           *warnings = json_array(), *ranks = json_array();
+    for (int i = 0; i < x->n_rank_groups; i++)
+        json_array_append_new(ranks, rank_group(x, &x->rank_groups[i]));
     for (int i = 0; i < x->n_symbols; i++)
         json_array_append_new(symbols, json_pack("{ss sI sI si si sI sI sI}", "name", x->symbols[i].name, "lo",
                                                  (json_int_t)x->symbols[i].lo, "hi", (json_int_t)x->symbols[i].hi,
@@ -108,10 +120,10 @@ static json_t *whole(const WfExe *x)
         json_array_append_new(programs, program(x, &x->program[i]));
     for (int i = 0; i < x->n_warnings; i++)
         json_array_append_new(warnings, json_string(x->warnings[i]));
-    return json_pack("{si ss ss si so so so so sb si so}", "format", WF_EXE_FORMAT, "signature",
+    return json_pack("{si ss ss si so so so so sb si so so si}", "format", WF_EXE_FORMAT, "signature",
                      x->signature ? x->signature : "", "options", x->options ? x->options : "", "isa", x->isa, "symbols",
                      symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate,
-                     "warnings", warnings);
+                     "warnings", warnings, "rank_groups", ranks, "ranks", x->ranks);
 }
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)

@@ -111,6 +111,14 @@ typedef struct {
     double fparam[8];
 } WfLibraryCall;
 
+/* What travels between a start and its wait. */
+typedef struct {
+    WfCollective kind;
+    bool in_place;         /* the results are the operands' memory, of which several may travel as one */
+    bool to_root;          /* REDUCE_SCATTER: all of it goes to the root, the others get zeros */
+    double traffic;        /* bytes moved for each byte of the larger side; of an all_reduce: 1 */
+} WfTravel;
+
 struct WfOp {
     const char *schema;    /* "aten.linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" */
     WfFamily family;
@@ -147,6 +155,10 @@ struct WfOp {
      * same. */
     void (*evaluation)(WfGraph *g, WfArg *args);
     int8_t predictions;    /* losses: 1 + the argument that holds the predictions */
+    /* COLLECTIVE: the op that begins it, with the same arguments over a list of tensors; dist.wait ends it. NULL: this is
+     * such a start, which says how it travels, or the wait. */
+    const char *start;
+    const WfTravel *travel;
     bool pure_random;      /* never shared: draws random numbers, its stream being part of its arguments; or a copy */
 };
 

@@ -57,6 +57,8 @@ static const struct {
     {"aten.erfc_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.erfinv_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.sigmoid_(Tensor(a!) self) -> Tensor(a!)", NULL},
+    {"_c10d_functional.all_reduce_(Tensor(a!) input, str reduce_op, str group_name) -> Tensor(a!)", NULL},
+    {"_c10d_functional.broadcast_(Tensor(a!) input, int src, str group_name) -> Tensor(a!)", NULL},
     {"aten.sqrt_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.rsqrt_(Tensor(a!) self) -> Tensor(a!)", NULL},
     {"aten.square_(Tensor(a!) self) -> Tensor(a!)", NULL},

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { BUCKET_ALIGN = 64 };
-
 static char *dup(Plan *p, const char *s)
 {
     return s ? wf_arena_strdup(p->a, s) : NULL;
@@ -68,13 +66,13 @@ void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
     x->n_symbols = v.n;
 }
 
-static int add_buf(Plan *p, WfExeBuf b)
+int wf_plan_add_buf(Plan *p, WfExeBuf b)
 {
     WF_PUSH(p->a, &p->bufs, b);
     return p->bufs.n - 1;
 }
 
-static WfExeBuf describe(Plan *p, WfVal v)
+WfExeBuf wf_plan_describe(Plan *p, WfVal v)
 {
     const WfValue *val = wf_value(p->g, v);
     WfExeBuf b = {.dtype = val->dtype,
@@ -128,10 +126,10 @@ static void plan_inputs(Plan *p)
         int at = input_index(x, &g->inputs.at[i]);
         if (at < 0)
             wf_fail(g->ctx, WEFT_ERR_INTERNAL, "input %s is not in the step program", g->inputs.at[i].name);
-        WfExeBuf b = describe(p, g->inputs.at[i].val);
+        WfExeBuf b = wf_plan_describe(p, g->inputs.at[i].val);
         b.place = WF_PLACE_INPUT;
         b.input = at;
-        p->buf_of[g->inputs.at[i].val] = add_buf(p, b);
+        p->buf_of[g->inputs.at[i].val] = wf_plan_add_buf(p, b);
     }
 }
 
@@ -250,76 +248,7 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
                   .inside = -1,
                   .input = -1};
     w.name = "workspace";
-    c->workspace = add_buf(p, w);
-}
-
-/* A start's tensors become parts of one piece of memory, the bucket: their producers write there. */
-static int make_bucket(Plan *p, const WfNode *n)
-{
-    WfExprs *e = p->g->exprs;
-    WfExeBuf bucket = {.place = WF_PLACE_ARENA,
-                       .dtype = wf_value(p->g, n->out)->dtype,
-                       .rank = 1,
-                       .first = -1,
-                       .last = -1,
-                       .same_as = -1,
-                       .inside = -1,
-                       .input = -1,
-                       .name = "bucket"};
-    int id = add_buf(p, bucket);
-    WfDim at = 0;
-    for (int i = 0; i < n->n_out; i++) {
-        WfVal v = n->args[0].vals[i];
-        WfExeBuf *b = p->buf_of[v] < 0 ? NULL : &p->bufs.at[p->buf_of[v]];
-        if (!b || b->place != WF_PLACE_SLAB || p->update_of[v] >= 0)
-            wf_fail_node(p->g, n, WEFT_ERR_USAGE,
-                         "%%%s has no memory of its own that could travel: copy it first",
-                         wf_value_name(p->g, v));
-        b->place = WF_PLACE_ARENA;
-        b->inside = id;
-        b->at = at;
-        at = wf_eadd(
-            e, at,
-            wf_emul(e, wf_efloordiv(e, wf_eadd(e, b->bytes, BUCKET_ALIGN - 1), BUCKET_ALIGN), BUCKET_ALIGN));
-    }
-    WfExeBuf *made = &p->bufs.at[id];
-    made->bytes = at;
-    made->shape[0] = wf_efloordiv(e, at, (WfDim)wf_dtype_size(made->dtype));
-    made->stride[0] = 1;
-    return id;
-}
-
-static void collective_call(Plan *p, WfNodeId id, WfExeCall *c)
-{
-    static const char *const ops[] = {"sum", "mean", "min", "max"};
-    const WfNode *n = wf_node(p->g, id);
-    bool wait = !strcmp(n->schema->name, "dist.wait");
-    const WfNode *start = wait ? wf_producer(p->g, n->args[0].vals[0]) : n;
-    bool broadcast = !strcmp(start->schema->name, "dist.broadcast_start");
-    if (!start || (!broadcast && strcmp(start->schema->name, "dist.all_reduce_start")))
-        wf_fail_node(p->g, n, WEFT_ERR_USAGE,
-                     "it is not in the form of start and wait: run weave/bucket first");
-    if (strcmp(start->args[2].s, "dp"))
-        wf_fail_node(p->g, n, WEFT_ERR_UNSUPPORTED, "group \"%s\" is not known: only dp, all ranks, is", start->args[2].s);
-    c->kind = wait ? WF_CALL_WAIT : WF_CALL_START;
-    c->symbol = dup(p, start->args[2].s);
-    c->n = 1;
-    c->operand = WF_NEWN(p->a, WfExeOperand, 1);
-    c->operand[0].buf = wait ? p->bufs.at[p->buf_of[n->args[0].vals[0]]].inside : make_bucket(p, n);
-    c->elements = p->bufs.at[c->operand[0].buf].shape[0];
-    WfLink link = p->options->machine.link[p->options->link];
-    int64_t size;
-    if (!wait && wf_elit(p->g->exprs, p->bufs.at[c->operand[0].buf].bytes, &size))
-        c->seconds = link.latency + (double)size / link.rate;
-    c->param[0] = broadcast ? WF_EXE_BROADCAST : WF_EXE_ALL_REDUCE;
-    for (int i = 0; !broadcast && i < 4; i++)
-        if (!strcmp(start->args[1].s, ops[i]))
-            c->param[1] = i;
-    if (broadcast)
-        c->param[1] = start->args[1].i;
-    c->param[2] = p->call_of[wf_value(p->g, start->out)->node];
-    for (int i = 0; i < n->n_out; i++) /* one memory from the producer to the last reader */
-        p->buf_of[n->out + (WfVal)i] = p->buf_of[n->args[0].vals[i]];
+    c->workspace = wf_plan_add_buf(p, w);
 }
 
 static void copy_call(Plan *p, WfVal from, int to_buf, WfExeCall *c)
@@ -350,16 +279,16 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
                 p->buf_of[v] = input_buf(p, p->update_of[v]);
                 continue;
             }
-            WfExeBuf b = describe(p, v);
+            WfExeBuf b = wf_plan_describe(p, v);
             b.place = WF_PLACE_SLAB;
-            p->buf_of[v] = add_buf(p, b);
+            p->buf_of[v] = wf_plan_add_buf(p, b);
         }
         WfExeCall call = {0};
         common(p, nd, &call);
         if (nd->op->family == WF_LOOPNEST)
             kernel_call(p, order[c], &call);
         else if (nd->op->family == WF_COLLECTIVE)
-            collective_call(p, order[c], &call);
+            wf_plan_collective(p, order[c], &call);
         else
             library_call(p, order[c], &call);
         call.follows = p->follows[c];
@@ -499,6 +428,10 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     p.p->n_bufs = p.bufs.n;
     lifetimes(&p);
     take_over(&p, order, n);
+    int call;
+    const char *wrong = wf_exe_check_pairs(p.p, &call);
+    if (wrong)
+        wf_fail_at(g->ctx, WEFT_ERR_INTERNAL, p.p->calls[call].where, NULL, "%s: %s", p.p->calls[call].name, wrong);
     for (int i = 0; i < p.p->n_bufs; i++)
         if (p.p->bufs[i].place == WF_PLACE_INPUT)
             x->inputs[p.p->bufs[i].input].used |= p.p->bufs[i].first >= 0;

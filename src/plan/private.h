@@ -1,5 +1,5 @@
 /* Private to plan: one program while it is planned. order.c decides when a call runs, lifetime.c what it is
- * and where its operands lie. */
+ * and where its operands lie, travel.c what of that other ranks see. */
 #ifndef WF_PLAN_PRIVATE_H
 #define WF_PLAN_PRIVATE_H
 
@@ -30,5 +30,9 @@ int wf_plan_order(Plan *p, WfNodeId *order);
 bool wf_plan_commits(const WfGraph *g, const WfOutput *o);
 /* The values a call reads, through views; returns how many. out has room for WF_MAX_RESULTS * 8. */
 int wf_plan_reads(Plan *p, const WfNode *n, WfVal *out);
+int wf_plan_add_buf(Plan *p, WfExeBuf b);
+WfExeBuf wf_plan_describe(Plan *p, WfVal v); /* a buffer for v, without a place */
+/* Fills the call of a start or a wait. */
+void wf_plan_collective(Plan *p, WfNodeId id, WfExeCall *c);
 
 #endif

@@ -97,6 +97,58 @@ static void ensure_slab(WfSession *s, int64_t size)
         wf_arena_free(s->bindings[0]->arena);
 }
 
+/* The groups of ranks, made by the first binding, when the ranks have agreed on them: every rank makes all, in this order. */
+static void make_groups(WfSession *s)
+{
+    const WfExe *x = s->x;
+    s->groups = WF_NEWN(s->arena, WfGroup *, (size_t)x->n_rank_groups + 1);
+    for (int i = 0; i < x->n_rank_groups; i++)
+        for (int k = 0; k < x->rank_groups[i].n_sets; k++) {
+            const WfRankGroup *r = &x->rank_groups[i];
+            WfGroup *g = wf_comm_group(s->comm, wf_arena_printf(s->arena, "%s/%d", r->name, k), r->ranks + k * r->size, r->size);
+            s->groups[i] = g ? g : s->groups[i];
+        }
+}
+
+/* The group of that name that this rank is in (NULL: nobody joined a world yet), and how many ranks it has. */
+static WfGroup *find_group(const WfSession *s, const char *name, int64_t *size)
+{
+    *size = s->x->ranks;
+    if (!strcmp(name, "dp"))
+        return s->comm ? wf_comm_world(s->comm) : NULL;
+    for (int i = 0; i < s->x->n_rank_groups; i++) {
+        *size = s->x->rank_groups[i].size;
+        if (!strcmp(s->x->rank_groups[i].name, name))
+            return s->comm ? s->groups[i] : NULL;
+    }
+    wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step does not say what ranks group \"%s\" is made of", name);
+}
+
+/* What a start sends: its group, and the element count of a block. */
+static void bind_start(WfSession *s, WfBinding *b, const WfExeProgram *p, const WfExeCall *k, WfBoundCall *r)
+{
+    int64_t kind = k->param[WF_TRAVEL_KIND], size[2] = {0, 0}, n, root = k->param[WF_TRAVEL_ROOT];
+    r->group = find_group(s, k->symbol, &n);
+    b->speaks |= n > 1;
+    for (int i = 0; i < k->n; i++)
+        size[i] = ev(s, b, p->bufs[k->operand[i].buf].bytes) / (int64_t)wf_dtype_size(p->bufs[k->operand[i].buf].dtype);
+    bool scatters = kind == WF_REDUCE_SCATTER && !k->param[WF_TRAVEL_TO_ROOT];
+    int64_t whole = kind == WF_ALL_GATHER ? size[1] : size[0], block = kind == WF_ALL_GATHER ? size[0] : size[1];
+    bool fits = k->n == 1                  ? true
+                : kind == WF_ALL_TO_ALL    ? whole == block && whole % n == 0
+                : k->param[WF_TRAVEL_TO_ROOT] ? whole == block
+                                           : whole == block * n;
+    if (!fits || root >= n)
+        wf_fail_at(s->ctx, WEFT_ERR_DATA, k->where, scatters ? "Choose a batch that the group's size divides." : NULL,
+                   "%s: %lld elements cannot be divided among the %lld ranks of group %s", k->name, (long long)whole,
+                   (long long)n, k->symbol);
+    r->tiles = kind == WF_ALL_TO_ALL ? whole / n : k->n == 1 ? whole : block;
+    if (k->param[WF_TRAVEL_TO_ROOT]) {
+        r->counts = WF_NEWN(b->arena, int64_t, (size_t)n);
+        r->counts[root] = whole;
+    }
+}
+
 static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, const WfLibDesc *desc)
 {
     const WfExeCall *k = &p->calls[c];
@@ -129,7 +181,9 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
         r->workspace = k->workspace >= 0 ? s->slab + b->offset[k->workspace] : NULL;
     } else if (k->kind == WF_CALL_START || k->kind == WF_CALL_WAIT) {
         r->serial = true;
-        r->tiles = ev(s, b, k->elements);
+        r->copy_bytes = (size_t)ev(s, b, p->bufs[k->operand[k->n - 1].buf].bytes);
+        if (k->kind == WF_CALL_START)
+            bind_start(s, b, p, k, r);
     } else {
         r->serial = true;
         r->copy_bytes = (size_t)ev(s, b, p->bufs[k->operand[0].buf].bytes);
@@ -225,6 +279,8 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     b->slab_bytes = place(b, p, WF_PLACE_SLAB, bytes);
     b->arena_bytes = place(b, p, WF_PLACE_ARENA, bytes);
     b->ticket = WF_NEWN(a, WfTicket, (size_t)p->n_calls + 1);
+    if (s->comm && !s->groups)
+        make_groups(s);
     ensure_arena(s, b->arena_bytes);
     ensure_slab(s, b->slab_bytes + (int64_t)b->scratch_each * s->threads);
     b->calls = WF_NEWN(a, WfBoundCall, (size_t)p->n_calls + 1);

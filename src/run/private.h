@@ -23,6 +23,8 @@ typedef struct {
     bool serial;             /* too small to be worth a second thread */
     size_t copy_bytes;
     void *workspace;
+    WfGroup *group;          /* START: NULL when the session is alone */
+    int64_t *counts;         /* START: blocks, when they differ; else NULL */
 } WfBoundCall;
 
 typedef struct {
@@ -35,6 +37,7 @@ typedef struct {
     int64_t slab_bytes;      /* buffers; scratch follows */
     int64_t arena_bytes;
     WfTicket *ticket;        /* by call: of what it started */
+    bool speaks;             /* some collective has more ranks than one */
     size_t scratch_each;
     /* where pointers must be refreshed: input buffers of each call */
     struct { void **slot; int input; int64_t offset; } *patch;
@@ -64,6 +67,7 @@ struct WfSession {
     uint8_t *slab;
     int64_t slab_size;
     WfComm *comm;            /* NULL: one rank, whose collectives are the identity */
+    WfGroup **groups;        /* by x->rank_groups: the one that this rank is in */
     uint8_t *shared;         /* the arena of buckets */
     int64_t shared_size;
     weft_status lost;        /* what a collective of the present run failed with */

@@ -11,6 +11,9 @@ void wf_session_join(WfSession *s, WfComm *comm)
 {
     if (s->n_bindings || s->shared)
         wf_fail(s->ctx, WEFT_ERR_USAGE, "a session joins its world before its first step");
+    if (wf_comm_size(comm) != s->x->ranks && (s->x->n_rank_groups || s->x->ranks > 1))
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it again with the --nproc that it is started with.",
+                   "the step was compiled for %d ranks, and there are %d", s->x->ranks, wf_comm_size(comm));
     s->comm = comm;
     wf_team_run(s->team, bind_member, comm);
 }

@@ -70,17 +70,22 @@ static void travel(void *arg)
     const WfExeCall *k = &s->x->program[b->kind].calls[t->call];
     WfBoundCall *c = &b->calls[t->call];
     if (k->kind == WF_CALL_WAIT) {
-        wf_comm_wait(s->comm, b->ticket[k->param[2]]);
+        wf_comm_wait(s->comm, b->ticket[k->param[WF_TRAVEL_START]]);
         return;
     }
-    WfCommOp op = {.kind = k->param[0] == WF_EXE_BROADCAST ? WF_BROADCAST : WF_ALL_REDUCE,
+    if (c->counts && !c->counts[wf_group_rank(c->group)]) /* all of it goes to another rank */
+        memset(c->pointer[1], 0, c->copy_bytes);
+    WfCommOp op = {.kind = (WfCollective)k->param[WF_TRAVEL_KIND],
+                   .op = (WfCommReduce)k->param[WF_TRAVEL_OP],
                    .dtype = s->x->program[b->kind].bufs[k->operand[0].buf].dtype,
-                   .send = c->pointer[0], .recv = c->pointer[0], .count = c->tiles, .node = k->name, .step = s->steps + 1};
-    if (op.kind == WF_BROADCAST)
-        op.root = (int)k->param[1];
-    else
-        op.op = (WfCommReduce)k->param[1];
-    b->ticket[t->call] = wf_comm_start(s->comm, wf_comm_world(s->comm), &op);
+                   .send = c->pointer[0],
+                   .recv = c->pointer[k->n - 1],
+                   .count = c->tiles,
+                   .counts = c->counts,
+                   .root = (int)k->param[WF_TRAVEL_ROOT],
+                   .node = k->name,
+                   .step = s->steps + 1};
+    b->ticket[t->call] = wf_comm_start(s->comm, c->group, &op);
 }
 
 /* A collective may fail in the middle of a step, when other threads stand at barriers: the step is walked to its end,
@@ -88,9 +93,11 @@ static void travel(void *arg)
 static void collective(WfSession *s, int call)
 {
     Travel t = {s, call};
-    if (!s->comm || s->lost || wf_comm_size(s->comm) == 1)
-        return;
-    s->lost = wf_guard(s->ctx, travel, &t);
+    const WfBoundCall *c = &s->now->calls[call];
+    if (s->comm && !s->lost)
+        s->lost = wf_guard(s->ctx, travel, &t);
+    else if (!s->comm && c->kind == WF_CALL_START && c->pointer[1])
+        memcpy(c->pointer[1], c->pointer[0], c->copy_bytes);
 }
 
 static void walk(void *arg, int thread, int n)
@@ -200,6 +207,9 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     b->values[WF_S_STEP] = (long)s->steps;
     /* of all ranks' micro-batches the how manieth: every one draws its own random numbers */
     b->values[WF_S_ITERATION] = s->micro + (s->comm ? wf_comm_rank(s->comm) : 0) * s->x->accumulate;
+    if (b->speaks && !s->comm)
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Start it with --nproc or under a launcher, or join a world first.",
+                   "the step was compiled for %d ranks, and this one is alone", s->x->ranks);
     b->runs += from == 0;
     s->now = b;
     s->from = from;

@@ -252,11 +252,26 @@ static double without_padding(Loop *l, const WfDataset *d, double mean, int64_t 
     return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
 }
 
+/* Ranks whose forward passes speak with each other take the same number of batches, of one size. */
+static void check_rounds(const Loop *l, const WfDataset *d)
+{
+    const WfExeProgram *p = &l->t->exe->program[WF_PROG_EVAL];
+    bool speaks = false;
+    for (int c = 0; c < p->n_calls; c++)
+        speaks |= p->calls[c].kind == WF_CALL_START;
+    if (speaks && l->ranks > 1 && d->samples % (l->batch * l->ranks))
+        wf_fail_at(l->t->ctx, WEFT_ERR_DATA, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
+                   "the model's forward pass has collectives, so all ranks evaluate together, but %lld rows are no multiple "
+                   "of %lld ranks x %lld",
+                   (long long)d->samples, (long long)l->ranks, (long long)l->batch);
+}
+
 static WfEvaluation evaluate(Loop *l, const WfDataset *d)
 {
     double loss = 0, weight = 0;
     int64_t hits = 0, seen = 0;
     int ignoring = ignoring_input(l);
+    check_rounds(l, d);
     l->ignore = ignoring < 0 ? -100 : strtoll(plan_option(l, "ignore-index"), NULL, 10);
     for (int64_t at = l->rank * l->batch; at < d->samples; at += l->batch * l->ranks) {
         int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;

@@ -17,7 +17,7 @@ typedef struct {
     int ready;               /* position behind which it can start, ... */
     int deadline;            /* ... and in front of which it must have */
     double at;               /* seconds after the step's start */
-    double bytes;
+    double bytes, seconds;   /* what it adds to its bucket and to that one's travel */
     int bucket;
 } Member;
 
@@ -33,14 +33,18 @@ typedef struct {
     int n, n_buckets;
 } Buckets;
 
-static bool is_collective(const WfNode *n) { return n->op->family == WF_COLLECTIVE && n->args[0].kind == WF_ARG_TENSOR; }
+static bool is_collective(const WfNode *n) { return n->op->start; }
 
-/* May they travel in one piece? */
+/* May they travel in one piece? What gathers or scatters goes alone: its blocks would lie between those of others. */
 static bool alike(const WfGraph *g, const WfNode *a, const WfNode *b)
 {
-    if (a->op != b->op || wf_value(g, a->out)->dtype != wf_value(g, b->out)->dtype || strcmp(a->args[2].s, b->args[2].s))
-        return false;
-    return a->args[1].kind == WF_ARG_STRING ? !strcmp(a->args[1].s, b->args[1].s) : a->args[1].i == b->args[1].i;
+    bool same = a == b || (a->op == b->op && wf_op_find(a->op->start)->travel->in_place &&
+                           wf_value(g, a->out)->dtype == wf_value(g, b->out)->dtype);
+    for (int i = 1; same && i < a->schema->n_params; i++)
+        same = a->args[i].kind == WF_ARG_STRING ? !strcmp(a->args[i].s, b->args[i].s)
+               : a->args[i].kind == WF_ARG_INT  ? a->args[i].i == b->args[i].i
+                                                : a == b;
+    return same;
 }
 
 /* The position behind which all that n reads is there. */
@@ -135,6 +139,7 @@ static void gather(Buckets *b)
         m->at = p ? b->clock[p] : 0;
         m->bytes = (double)wf_dtype_size(wf_value(b->g, n->out)->dtype);
         m->bytes *= wf_elit(b->g->exprs, wf_numel((WfGraph *)b->g, n->out), &size) ? (double)size : 1;
+        m->seconds = wf_weave_travel((WfGraph *)b->g, &b->link, n) - b->link.latency;
     }
     for (int i = 1; i < b->n; i++) /* by readiness; equal ones as they stand */
         for (int k = i; k > 0 && b->at[k].ready < b->at[k - 1].ready; k--) {
@@ -156,11 +161,11 @@ static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
     double *finish = WF_NEWN(b->g->arena, double, (size_t)n + 1);
     WfLink k = b->link;
     for (int j = 0; j < n; j++) {
-        double bytes = 0, best = -1;
+        double travel = k.latency, best = -1;
         for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
             double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
-            bytes += b->at[list[i]].bytes;
-            double t = (before > r ? before : r) + k.latency + bytes / k.rate;
+            travel += b->at[list[i]].seconds;
+            double t = (before > r ? before : r) + travel;
             if (best < 0 || t < best)
                 best = t, cut[j] = i;
         }
@@ -169,13 +174,12 @@ static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
     /* From the end: the largest bucket that still arrives in time, when what lies before it arrives as early as it can. */
     double limit = n ? finish[n - 1] * (1 + 1e-6) : 0;
     for (int j = n - 1; j >= 0; j = cut[j] - 1) {
-        double bytes = 0, cost = 0;
+        double travel = k.latency, cost = 0;
         for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
             double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
-            bytes += b->at[list[i]].bytes;
-            double c = k.latency + bytes / k.rate;
-            if ((before > r ? before : r) + c <= limit)
-                cut[j] = i, cost = c;
+            travel += b->at[list[i]].seconds;
+            if ((before > r ? before : r) + travel <= limit)
+                cut[j] = i, cost = travel;
         }
         limit -= cost;
     }
@@ -219,19 +223,21 @@ static void assign(Buckets *b)
     }
 }
 
-static WfVal append_list(Buckets *b, const char *op, const WfNode *like, WfVal *vals, int n)
+/* A start or wait over n tensors, with the results of the collectives `members`. */
+static WfVal append_list(Buckets *b, const WfOp *op, WfVal *vals, const WfNode *const *members, int n)
 {
-    const WfOp *o = wf_op_find(op);
-    WfArg args[3] = {{.kind = WF_ARG_TENSORS, .n = n, .vals = vals}};
-    for (int i = 1; i < wf_schema_of(o)->n_params; i++)
-        args[i] = like->args[i];
-    WfNode *fresh = wf_append_raw(b->to, o, args, n);
+    WfArg args[8] = {{.kind = WF_ARG_TENSORS, .n = n, .vals = vals}};
+    for (int i = 1; i < wf_schema_of(op)->n_params; i++)
+        args[i] = members[0]->args[i];
+    WfNode *fresh = wf_append_raw(b->to, op, args, n);
     for (int i = 0; i < n; i++) {
-        WfValue x = *wf_value(b->to, vals[i]);
+        const WfValue *x = wf_value(b->g, members[i]->out);
         WfVal v = fresh->out + (WfVal)i;
-        wf_set_result(b->to, fresh, i, x.dtype, x.rank, x.shape);
-        wf_value(b->to, v)->ordered = x.ordered;
-        memcpy(wf_value(b->to, v)->order, x.order, sizeof x.order);
+        wf_set_result(b->to, fresh, i, x->dtype, x->rank, x->shape);
+        wf_value(b->to, v)->ordered = x->ordered;
+        memcpy(wf_value(b->to, v)->order, x->order, sizeof x->order);
+        if (x->name)
+            wf_name_value(b->to, v, op->travel ? wf_arena_printf(b->to->arena, "%s.sent", x->name) : x->name);
     }
     return fresh->out;
 }
@@ -239,36 +245,22 @@ static WfVal append_list(Buckets *b, const char *op, const WfNode *like, WfVal *
 /* Start and wait of one bucket. */
 static void write_pair(Buckets *b, int bucket)
 {
-    WfVal *in = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1), *flying = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1);
-    const WfNode *first = NULL;
+    WfVal *vals = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1), *flying = WF_NEWN(b->to->arena, WfVal, (size_t)b->n + 1);
+    const WfNode **members = WF_NEWN(b->to->arena, const WfNode *, (size_t)b->n + 1);
     int n = 0;
     for (int i = 0; i < b->n; i++)
         if (b->at[i].bucket == bucket) {
-            const WfNode *m = wf_node(b->g, b->at[i].id);
-            first = first ? first : m;
-            in[n++] = b->map[wf_tensor(m, 0)];
+            members[n] = wf_node(b->g, b->at[i].id);
+            vals[n] = b->map[wf_tensor(members[n], 0)];
+            n++;
         }
-    b->to->source = first->source;
-    WfVal s = append_list(b, strcmp(first->schema->name, "dist.broadcast") ? "dist.all_reduce_start" : "dist.broadcast_start",
-                          first, in, n);
-    for (int i = 0, k = 0; i < b->n; i++) {
-        const char *name = wf_value(b->g, wf_node(b->g, b->at[i].id)->out)->name;
-        if (b->at[i].bucket != bucket)
-            continue;
-        flying[k] = s + (WfVal)k;
-        if (name)
-            wf_name_value(b->to, flying[k], wf_arena_printf(b->to->arena, "%s.sent", name));
-        k++;
-    }
-    WfVal w = append_list(b, "dist.wait", first, flying, n);
-    for (int i = 0, k = 0; i < b->n; i++)
-        if (b->at[i].bucket == bucket) {
-            const WfNode *m = wf_node(b->g, b->at[i].id);
-            WfVal v = w + (WfVal)k++;
-            b->map[m->out] = v;
-            if (wf_value(b->g, m->out)->name)
-                wf_name_value(b->to, v, wf_value(b->g, m->out)->name);
-        }
+    b->to->source = members[0]->source;
+    WfVal s = append_list(b, wf_op_find(members[0]->op->start), vals, members, n);
+    for (int i = 0; i < n; i++)
+        flying[i] = s + (WfVal)i;
+    WfVal w = append_list(b, wf_op_find("dist.wait"), flying, members, n);
+    for (int i = 0; i < n; i++)
+        b->map[members[i]->out] = w + (WfVal)i;
 }
 
 WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
@@ -281,6 +273,7 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
     b.position = WF_NEWN(g->arena, int, n);
     b.clock = WF_NEWN(g->arena, double, n);
     b.at = WF_NEWN(g->arena, Member, n);
+    wf_weave_groups(env, g);
     place(&b, find_feeders(g));
     gather(&b);
     if (!b.n)

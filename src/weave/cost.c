@@ -1,5 +1,5 @@
 /* What a node costs, from its shape alone: FLOPs of products against the peak of one core, bytes of everything else
- * against its memory bandwidth (base/machine.c). */
+ * against its memory bandwidth, what travels against the link between the ranks (base/machine.c). */
 #include "weave/weave.h"
 
 #include <string.h>
@@ -39,6 +39,21 @@ static double flops(WfGraph *g, const WfNode *n)
     return 0;
 }
 
+static double bytes_of(WfGraph *g, WfVal v) { return elements(g, v) * (double)wf_dtype_size(wf_value(g, v)->dtype); }
+
+double wf_weave_travel(WfGraph *g, const WfLink *link, const WfNode *n)
+{
+    const WfTravel *t = n->op->travel ? n->op->travel : wf_op_find(n->op->start)->travel;
+    WfVal in[WF_MAX_RESULTS];
+    int k = wf_operands(n, in, WF_MAX_RESULTS);
+    double from = 0, to = 0;
+    for (int i = 0; i < k; i++)
+        from += bytes_of(g, in[i]);
+    for (int i = 0; i < n->n_out; i++)
+        to += bytes_of(g, n->out + (WfVal)i);
+    return link->latency + (from > to ? from : to) * t->traffic / link->rate;
+}
+
 double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n)
 {
     WfVal in[WF_MAX_RESULTS];
@@ -47,10 +62,8 @@ double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n)
         return 0;
     int k = wf_operands(n, in, WF_MAX_RESULTS);
     for (int i = 0; i < k; i++)
-        bytes += in[i] ? elements(g, in[i]) * (double)wf_dtype_size(wf_value(g, in[i])->dtype) : 0;
-    for (int i = 0; i < n->n_out; i++) {
-        WfVal v = n->out + (WfVal)i;
-        bytes += elements(g, v) * (double)wf_dtype_size(wf_value(g, v)->dtype);
-    }
+        bytes += in[i] ? bytes_of(g, in[i]) : 0;
+    for (int i = 0; i < n->n_out; i++)
+        bytes += bytes_of(g, n->out + (WfVal)i);
     return flops(g, n) / m->flops + bytes / m->bytes;
 }

@@ -247,15 +247,28 @@ static void library(Layout *l, const WfNode *n)
             set_order(to, l->map[old[k]], c.at[k].order);
 }
 
-/* A collective works in place, in memory that its producer wrote for it alone; its result lies like its operand. What
- * is read elsewhere, is an input or a view of something gets a copy. */
+static bool is_output(const WfGraph *g, WfVal v)
+{
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].val == v)
+            return true;
+    return false;
+}
+
+/* A collective in place works in memory that its producer wrote for it alone; its result lies like its operand. One that
+ * cuts or joins along the first dimension wants it outermost. What cannot be had so gets a copy: also inputs and views of
+ * something, and what another collective brings, so that there is a moment at which that must have come. */
 static void collective(Layout *l, const WfNode *n, const int *uses)
 {
     WfVal old = wf_tensor(n, 0), v = l->map[old], saved = v;
     const WfNode *p = wf_producer(l->to, v);
-    if (!p || p->op->family == WF_VIEW || p->op->family == WF_COLLECTIVE || p->op->family == WF_SOURCE || uses[old] > 1) {
-        int8_t order[WF_MAX_RANK];
-        order_of(l->to, v, order);
+    bool in_place = wf_op_find(n->op->start)->travel->in_place;
+    int8_t order[WF_MAX_RANK];
+    order_of(l->to, v, order);
+    for (int i = 0; !in_place && i < wf_value(l->to, v)->rank; i++)
+        order[i] = (int8_t)i;
+    if (!p || p->op->family == WF_VIEW || p->op->family == WF_COLLECTIVE || p->op->family == WF_SOURCE ||
+        (in_place ? uses[old] > 1 : wf_value(l->to, v)->ordered || is_output(l->from, old))) {
         v = wf_emit(l->to, "prim.copy", "v", v);
         set_order(l->to, v, order);
     }

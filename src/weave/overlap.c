@@ -5,9 +5,11 @@
 
 #include <string.h>
 
-static bool is(const WfNode *n, const char *name) { return !strcmp(n->schema->name, name); }
+static bool is_start(const WfNode *n) { return n && n->op->travel; }
 
-static bool sinks(const WfNode *n) { return n->op->family == WF_VIEW || is(n, "dist.wait"); }
+static bool is_wait(const WfNode *n) { return n->op->family == WF_COLLECTIVE && !n->op->start && !n->op->travel; }
+
+static bool sinks(const WfNode *n) { return n->op->family == WF_VIEW || is_wait(n); }
 
 WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g)
 {
@@ -48,40 +50,60 @@ WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g)
 
 /* ---- the rules of pairs ---- */
 
-static bool is_start(const WfNode *n)
+/* The value in memory that v shows is `what`, for reading by n (NULL: an output). */
+static void refuse(WfGraph *g, const WfNode *n, WfVal v, const char *output, const char *what) WF_NORETURN;
+static void refuse(WfGraph *g, const WfNode *n, WfVal v, const char *output, const char *what)
 {
-    return n && n->op->family == WF_COLLECTIVE && n->args[0].kind == WF_ARG_TENSORS && !is(n, "dist.wait");
+    if (n)
+        wf_fail_node(g, n, WEFT_ERR_USAGE, "it reads %%%s, which %s", wf_value_name(g, v), what);
+    wf_fail(g->ctx, WEFT_ERR_USAGE, "output \"%s\" is %%%s, which %s", output, wf_value_name(g, v), what);
+}
+
+/* May v be read, given what has been started before? taken[v]: its memory travels, or holds the result. */
+static void check_read(WfGraph *g, const WfNode *n, WfVal v, const char *output, const bool *taken)
+{
+    WfVal m = v ? wf_behind_views(g, v) : 0;
+    if (m && is_start(wf_producer(g, m)))
+        refuse(g, n, v, output, "is in flight: a dist.wait must come first");
+    if (m && taken[m])
+        refuse(g, n, v, output, "has been sent, and whose memory the collective took over: read its result");
+}
+
+static void check_wait(WfGraph *g, const WfNode *n, const WfVal *in, int k, int *waits)
+{
+    const WfNode *s = k ? wf_producer(g, in[0]) : NULL;
+    bool whole = is_start(s) && k == s->n_out;
+    for (int j = 0; j < k && whole; j++)
+        whole = in[j] == s->out + (WfVal)j;
+    if (!whole)
+        wf_fail_node(g, n, WEFT_ERR_USAGE, "it must wait for all results of one start, in their order");
+    if (waits[wf_value(g, in[0])->node]++)
+        wf_fail_node(g, n, WEFT_ERR_USAGE, "what it waits for has been waited for before");
 }
 
 void wf_weave_check(WfGraph *g)
 {
     int *waits = WF_NEWN(g->arena, int, (size_t)g->nodes.n + 1);
+    bool *taken = WF_NEWN(g->arena, bool, (size_t)g->values.n + 1);
     WfVal in[WF_MAX_RESULTS];
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
         int k = wf_operands(n, in, WF_MAX_RESULTS);
-        if (is(n, "dist.wait")) {
-            const WfNode *s = k ? wf_producer(g, in[0]) : NULL;
-            bool whole = is_start(s) && k == s->n_out;
-            for (int j = 0; j < k && whole; j++)
-                whole = in[j] == s->out + (WfVal)j;
-            if (!whole)
-                wf_fail_node(g, n, WEFT_ERR_USAGE, "it must wait for all results of one start, in their order");
-            if (waits[wf_value(g, in[0])->node]++)
-                wf_fail_node(g, n, WEFT_ERR_USAGE, "what it waits for has been waited for before");
+        if (is_wait(n)) {
+            check_wait(g, n, in, k, waits);
             continue;
         }
-        for (int j = 0; j < k; j++) {
-            const WfNode *p = in[j] ? wf_producer(g, wf_behind_views(g, in[j])) : NULL;
-            if (is_start(p))
-                wf_fail_node(g, n, WEFT_ERR_USAGE, "it reads %%%s, which is in flight: a dist.wait must come first",
-                             wf_value_name(g, in[j]));
+        for (int j = 0; j < k && (n->op->family != WF_VIEW || k > 1); j++)
+            check_read(g, n, in[j], NULL, taken);
+        for (int j = 0; j < k && is_start(n) && n->op->travel->in_place; j++) {
+            check_read(g, n, in[j], NULL, taken); /* twice in one start */
+            taken[wf_behind_views(g, in[j])] = true;
         }
     }
     for (int i = 1; i < g->nodes.n; i++)
         if (is_start(wf_node(g, (WfNodeId)i)) && !waits[i])
             wf_fail_node(g, wf_node(g, (WfNodeId)i), WEFT_ERR_USAGE, "it is started, but nothing waits for it");
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].val && is_start(wf_producer(g, wf_behind_views(g, g->outputs.at[i].val))))
-            wf_fail(g->ctx, WEFT_ERR_USAGE, "output \"%s\" is in flight: a dist.wait must come first", g->outputs.at[i].name);
+        if (g->outputs.at[i].val)
+            check_read(g, NULL, g->outputs.at[i].val, g->outputs.at[i].name, taken);
 }

@@ -21,7 +21,15 @@ WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g);
 /* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves. */
 double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n);
 
-/* Raises when a start has no wait or several, a wait waits for what was not started, or a tensor in flight is read. */
+/* Seconds that a start's tensors travel over the link, or those that a collective, alone, would. Sizes that are not known
+ * before the run count as a thousand elements. */
+double wf_weave_travel(WfGraph *g, const WfLink *link, const WfNode *n);
+
+/* Raises when a collective names a group that is not declared (--group), or one of another size than it says. */
+void wf_weave_groups(WfPassEnv *env, WfGraph *g);
+
+/* Raises when a start has no wait or several, a wait waits for what was not started, or a tensor in flight is read, or
+ * memory that a collective took over is used again. */
 void wf_weave_check(WfGraph *g);
 
 #endif

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,29 @@ typedef struct {
     char *first, *second, *signature[2];
 } Round;
 
+/* Models that speak between ranks name what a case of theirs declares: how many there are, and its groups. */
+static void set_ranks(Round *r, WfOptions *o)
+{
+    char *file = wf_arena_printf(r->arena, "%.*s/case.json", (int)(strrchr(r->path, '/') - r->path), r->path);
+    if (!wf_file_exists(file))
+        return;
+    WfFile *f = wf_file_map(r->ctx, r->arena, file);
+    json_t *j = (json_t *)wf_json_parse(r->ctx, (const char *)f->at, f->size, file), *sets, *set, *rank;
+    json_t *ranks = json_object_get(j, "data_parallel");
+    const char *name;
+    size_t i, k;
+    if (ranks)
+        wf_options_set(r->ctx, o, "nproc", wf_arena_printf(r->arena, "%d", (int)json_integer_value(ranks)));
+    json_object_foreach(json_object_get(j, "groups"), name, sets) {
+        WfStr s = {.arena = r->arena};
+        wf_str_printf(&s, "%s=", name);
+        json_array_foreach(sets, i, set)
+            json_array_foreach(set, k, rank)
+                wf_str_printf(&s, "%s%d", k ? "," : i ? "/" : "", (int)json_integer_value(rank));
+        wf_options_set(r->ctx, o, "group", s.at);
+    }
+}
+
 /* The graph after a pass, printed, parsed and printed again. */
 static void round_trip(void *v)
 {
@@ -35,6 +59,7 @@ static void round_trip(void *v)
     char hex[65];
     wf_options_init(r->ctx, r->arena, &o);
     wf_options_set(r->ctx, &o, "optimizer", r->optimizer);
+    set_ranks(r, &o);
     WfModel *m = wf_import_pt2(r->ctx, r->arena, r->path, true);
     WfGraph *g = wf_compile_until(r->ctx, r->arena, m->graph, &o, r->after, r->eval);
     wf_print(g, &first);
