@@ -170,7 +170,8 @@ WEFT_API const char *weft_parameter_name(const weft_session *session, int i);
 /* Borrows: out->data points at the live weight, valid for the session's life, to be changed only between steps. */
 WEFT_API weft_status weft_parameter(weft_session *session, const char *name, weft_tensor *out);
 /* Makes the session train in the caller's memory (64-byte aligned, dense, same shape and dtype): the current value
- * of the caller's memory becomes the weight. The memory must outlive the session. */
+ * of the caller's memory becomes the weight. The memory must outlive the session, and lie on the step's device (option
+ * `device`): another session's parameter on that core, say; otherwise the next step returns WEFT_ERR_USAGE. */
 WEFT_API weft_status weft_parameter_replace(weft_session *session, const char *name, const weft_tensor *memory);
 /* Gradient of the last step, before clipping; borrowed until the next step. */
 WEFT_API weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *out);

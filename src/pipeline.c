@@ -294,6 +294,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     x->exprs = g->exprs;
     x->accumulate = o->forward_only ? 1 : (int)o->accumulate;
     x->ranks = (int)o->nproc;
+    x->core = wf_device_core(ctx, o->device);
     x->rank_groups = WF_NEWN(a, WfRankGroup, (size_t)o->rank_groups.n + 1);
     for (int i = 0; i < o->rank_groups.n; i++)
         x->rank_groups[x->n_rank_groups++] = wf_rank_group(ctx, a, o->rank_groups.at[i], o->nproc);

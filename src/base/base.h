@@ -271,6 +271,9 @@ void wf_machine_default(WfMachine *m);
 void wf_machine_load(WfCtx *ctx, WfArena *a, const char *dir, WfMachine *m);
 void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m);
 
+/* The core whose memory a step is placed in: -1 for "cpu" (or NULL), N for "core:N". Raises WEFT_ERR_USAGE for other text. */
+int wf_device_core(WfCtx *ctx, const char *text);
+
 /* ---- options: one table for the command line, weft_set, the help text and the key of an executable ---------------- */
 
 typedef enum { WF_LOSS_NONE, WF_LOSS_CROSS_ENTROPY, WF_LOSS_NLL, WF_LOSS_MSE, WF_LOSS_L1, WF_LOSS_SMOOTH_L1,
@@ -329,6 +332,7 @@ typedef struct {
     bool overlap, init_sync;
     int64_t check_replicas;           /* steps; 0: never */
     WfStrings rank_groups;            /* texts for wf_rank_group */
+    char *device;                     /* text for wf_device_core */
     /* data */
     WfStrings data, eval_data;        /* FILE or NAME=FILE */
     bool shuffle;

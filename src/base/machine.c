@@ -3,6 +3,7 @@
  * they are those of a middling server. Measured numbers never change the bits of a result. */
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -60,4 +61,15 @@ void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m
     wf_str_puts(&s, "}}\n");
     wf_mkdirs(ctx, dir);
     wf_write_file(ctx, wf_arena_printf(a, "%s/machine.json", dir), s.at, s.n);
+}
+
+int wf_device_core(WfCtx *ctx, const char *text)
+{
+    char *end = NULL;
+    bool core = text && !strncmp(text, "core:", 5) && text[5] >= '0' && text[5] <= '9';
+    long n = core ? strtol(text + 5, &end, 10) : -1;
+    if ((text && strcmp(text, "cpu") && !core) || (core && (*end || n > 65535)))
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "cpu, or core:N for the memory of the N-th core.", "option device: \"%.40s\" is no device",
+                   text);
+    return (int)n;
 }

@@ -115,6 +115,8 @@ const WfOptionRow wf_option_table[] = {
     {"threads", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(threads), "auto", "N", 1, 1024, 0,
      "threads of a step (default: all cores); results do not depend on it"},
     {"nproc", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(nproc), "1", "N", 1, 65536, 0, "processes of this training"},
+    {"device", WF_OPTION_STRING, WF_GROUP_RUN, PLAN, AT(device), "cpu", "DEVICE", NO_RANGE,
+     "where a step's memory lies: cpu (wherever the system puts it) or core:N (bound to the memory of core N)"},
     {"grad-reduce", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(grad_reduce), "mean", "mean|sum", NO_RANGE,
      "several processes: what becomes of their gradients"},
     {"buffers", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(buffers), "rank0", "rank0|mean|none|sync", NO_RANGE,

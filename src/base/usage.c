@@ -145,6 +145,7 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_schedule(ctx, o);
     not_yet(ctx, o->checkpoint_every > 0, "checkpoint-every");
     not_yet(ctx, o->resume != NULL, "resume");
+    wf_device_core(ctx, o->device);
     int64_t leaves = o->nproc * o->accumulate;
     if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))
         wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Choose nproc and accumulate among 1, 2, 4, 8, ...",

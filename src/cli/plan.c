@@ -130,8 +130,11 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
             continue;
         weft_session *s = wf_start(p);
         wf_session_prepare(s->run, (WfProgramKind)k, symbols);
-        printf("%s: %.3f MB slab with %d threads\n", names[k],
-               (double)wf_session_slab_bytes(s->run) / 1048576.0, wf_session_threads(s->run));
+        printf("%s: %.3f MB slab with %d threads", names[k], (double)wf_session_slab_bytes(s->run) / 1048576.0,
+               wf_session_threads(s->run));
+        if (x->core >= 0)
+            printf(", in the memory of core %d", x->core);
+        putchar('\n');
         put_calls(p, &x->program[k]);
         put_timeline(p, &x->program[k], symbols, wf_session_threads(s->run));
         put_buffers(p, &x->program[k], symbols);

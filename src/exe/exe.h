@@ -45,6 +45,7 @@ typedef struct {
     int input;               /* UPDATE, GRAD */
 } WfExeOutput;
 
+enum { WF_DEVICES = 2 };
 /* ARENA: memory that other ranks may read, apart from the slab. */
 typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT, WF_PLACE_ARENA } WfPlace;
 typedef struct {
@@ -59,6 +60,7 @@ typedef struct {
     int inside;                  /* ARENA: part of that buffer, a bucket, ...; -1: itself one */
     WfDim at;                    /* ... from that byte on */
     int same_as;                 /* SLAB: takes over that buffer's memory (in place); -1 */
+    int device;                  /* 0: the processor's memory, wherever the system puts it; 1: that of x->core */
     const char *name;
 } WfExeBuf;
 
@@ -82,6 +84,7 @@ typedef struct {
     int64_t param[32];           /* LIB */
     double fparam[8];
     int workspace;               /* LIB: its workspace buffer; -1 none */
+    int device;                  /* where all its operands must lie */
     double seconds;              /* predicted, on one thread; START: how long the bucket travels */
     const char *name;            /* the node, for messages: "%linear" */
     const char *where;           /* Python file:line and text, may be NULL */
@@ -128,6 +131,7 @@ typedef struct {
     int n_groups;
     WfRankGroup *rank_groups;            /* those declared; "dp" is all ranks */
     int n_rank_groups, ranks;            /* in how large a world */
+    int core;                            /* of device 1: a core of the machine; -1: there is none */
     int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP */
     WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
     const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */

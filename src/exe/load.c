@@ -202,6 +202,7 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     for (size_t i = 0; i < json_array_size(fp); i++)
         c->fparam[i] = json_number_value(json_array_get(fp, i));
     c->workspace = (int)INT(o, "workspace", -1, n_bufs - 1);
+    c->device = (int)INT(o, "device", 0, l->x->core >= 0);
     c->follows = truth(l, o, "follows");
     c->seconds = number(l, o, "seconds");
     c->name = string(l, field(l, o, "name"));
@@ -263,6 +264,7 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
         f->same_as = (int)INT(b, "same_as", -1, i - 1);
         f->inside = (int)INT(b, "inside", -1, f->place == WF_PLACE_ARENA ? p->n_bufs - 1 : -1);
         f->at = dim(l, field(l, b, "at"));
+        f->device = (int)INT(b, "device", 0, x->core >= 0);
         f->name = string(l, field(l, b, "name"));
     }
     for (int i = 0; i < p->n_calls; i++)
@@ -336,6 +338,7 @@ static void read_all(Load *l, json_t *j)
     x->options = need_string(l, j, "options");
     x->isa = (int)INT(j, "isa", 0, 5);
     x->has_loss = truth(l, j, "has_loss");
+    x->core = (int)INT(j, "core", -1, 65535);
     x->accumulate = (int)INT(j, "accumulate", 1, 65536);
     json_t *w = list(l, j, "warnings", 64);
     x->n_warnings = (int)json_array_size(w);

@@ -37,10 +37,10 @@ static json_t *input(const WfExe *x, const WfExeInput *in)
 
 static json_t *buffer(const WfExe *x, const WfExeBuf *b)
 {
-    return json_pack("{si ss so so so si si si si so si so}", "place", b->place, "dtype", wf_dtype_name(b->dtype), "shape",
+    return json_pack("{si ss so so so si si si si so si so si}", "place", b->place, "dtype", wf_dtype_name(b->dtype), "shape",
                      dims(x, b->rank, b->shape), "stride", dims(x, b->rank, b->stride), "bytes", dim(x, b->bytes),
                      "input", b->input, "first", b->first, "last", b->last, "same_as", b->same_as, "name",
-                     text(b->name), "inside", b->inside, "at", dim(x, b->at));
+                     text(b->name), "inside", b->inside, "at", dim(x, b->at), "device", b->device);
 }
 
 static json_t *operand(const WfExe *x, const WfExeOperand *o)
@@ -59,10 +59,10 @@ static json_t *call(const WfExe *x, const WfExeCall *c)
         json_array_append_new(fparams, json_real(c->fparam[i]));
     for (int i = 0; i < c->n_checks; i++)
         json_array_append_new(checks, text(c->checks[i]));
-    return json_pack("{si so so so so so so si so so so sb sf}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
+    return json_pack("{si so so so so so so si so so so sb sf si}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
                      "tiles", dim(x, c->tiles), "elements", dim(x, c->elements), "params", params, "fparams", fparams,
                      "workspace", c->workspace, "name", text(c->name), "where", text(c->where), "checks", checks,
-                     "follows", c->follows, "seconds", c->seconds);
+                     "follows", c->follows, "seconds", c->seconds, "device", c->device);
 }
 
 static json_t *program(const WfExe *x, const WfExeProgram *p)
@@ -120,10 +120,10 @@ static json_t *whole(const WfExe *x)
         json_array_append_new(programs, program(x, &x->program[i]));
     for (int i = 0; i < x->n_warnings; i++)
         json_array_append_new(warnings, json_string(x->warnings[i]));
-    return json_pack("{si ss ss si so so so so sb si so so si}", "format", WF_EXE_FORMAT, "signature",
+    return json_pack("{si ss ss si so so so so sb si so so si si}", "format", WF_EXE_FORMAT, "signature",
                      x->signature ? x->signature : "", "options", x->options ? x->options : "", "isa", x->isa, "symbols",
                      symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate,
-                     "warnings", warnings, "rank_groups", ranks, "ranks", x->ranks);
+                     "warnings", warnings, "rank_groups", ranks, "ranks", x->ranks, "core", x->core);
 }
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)

@@ -68,6 +68,7 @@ void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
 
 int wf_plan_add_buf(Plan *p, WfExeBuf b)
 {
+    b.device = p->x->core >= 0;
     WF_PUSH(p->a, &p->bufs, b);
     return p->bufs.n - 1;
 }
@@ -181,6 +182,7 @@ static void common(Plan *p, const WfNode *n, WfExeCall *c)
 {
     c->seconds = wf_weave_seconds(p->g, &p->options->machine, n);
     c->workspace = -1;
+    c->device = p->x->core >= 0;
     c->name = wf_arena_printf(p->a, "%%%s", wf_value_name(p->g, n->out));
     const WfSource *s = &p->g->sources.at[n->source];
     if (n->source && s->file)
@@ -260,6 +262,7 @@ static void copy_call(Plan *p, WfVal from, int to_buf, WfExeCall *c)
     c->operand[1].buf = to_buf;
     c->elements = wf_numel(p->g, from);
     c->workspace = -1;
+    c->device = p->x->core >= 0;
     c->name = "copy";
 }
 

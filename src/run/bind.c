@@ -31,7 +31,7 @@ static void fill_desc(const WfSession *s, const WfBinding *b, const WfExeProgram
 }
 
 /* Places buffers; buffers that take over another's memory are one item with it. */
-static int64_t place(WfBinding *b, const WfExeProgram *p, WfPlace where, const int64_t *bytes)
+static int64_t place(WfBinding *b, const WfExeProgram *p, WfPlace where, int device, const int64_t *bytes)
 {
     int *item_of = WF_NEWN(b->arena, int, (size_t)p->n_bufs + 1);
     WfPackItem *items = WF_NEWN(b->arena, WfPackItem, (size_t)p->n_bufs + 1);
@@ -39,7 +39,7 @@ static int64_t place(WfBinding *b, const WfExeProgram *p, WfPlace where, const i
     for (int i = 0; i < p->n_bufs; i++) {
         const WfExeBuf *f = &p->bufs[i];
         item_of[i] = -1;
-        if (f->place != where || f->first < 0 || (where == WF_PLACE_ARENA && f->inside >= 0))
+        if (f->place != where || f->device != device || f->first < 0 || (where == WF_PLACE_ARENA && f->inside >= 0))
             continue;
         if (f->same_as >= 0 && item_of[f->same_as] >= 0) {
             item_of[i] = item_of[f->same_as];
@@ -61,38 +61,59 @@ uint8_t *wf_buffer_memory(const WfSession *s, const WfBinding *b, const WfExePro
 {
     const WfExeBuf *f = &p->bufs[buf];
     if (f->place == WF_PLACE_SLAB)
-        return s->slab + b->offset[buf];
-    return s->shared + b->offset[f->inside >= 0 ? f->inside : buf] + (f->inside >= 0 ? ev(s, b, f->at) : 0);
+        return s->slab[f->device].at + b->offset[buf];
+    return s->shared[f->device].at + b->offset[f->inside >= 0 ? f->inside : buf] + (f->inside >= 0 ? ev(s, b, f->at) : 0);
+}
+
+void wf_check_device(const WfSession *s, const WfExeCall *k, const char *what, const void *p)
+{
+    int want = k->device ? s->x->core : -1, is = wf_core_at(p);
+    if (is != want)
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, k->where, "Give it memory of that device, or plan the step for the other (--device).",
+                   "%s is placed on %s, but its operand%s%s lies on %s", k->name ? k->name : "a call",
+                   wf_core_name(s->ctx->arena, want), what ? " " : "", what ? what : "", wf_core_name(s->ctx->arena, is));
 }
 
 /* The arena is the world's, which never gives memory back: a larger one replaces it. */
-static void ensure_arena(WfSession *s, int64_t size)
+static void ensure_arena(WfSession *s, int device, int64_t size)
 {
-    if (size <= s->shared_size)
+    WfStretch *m = &s->shared[device];
+    if (size <= m->size)
         return;
-    if (s->shared && !s->comm)
-        wf_sys_unmap(s->shared, (size_t)s->shared_size);
-    s->shared_size = 0;
-    s->shared = s->comm ? wf_comm_arena(s->comm, (size_t)size) : wf_sys_map((size_t)size, size >= (4 << 20));
-    if (!s->shared)
+    wf_release_arena(s, device);
+    m->at = s->comm ? wf_comm_arena(s->comm, (size_t)size) : wf_sys_map((size_t)size, size >= (4 << 20));
+    if (!m->at)
         wf_fail(s->ctx, WEFT_ERR_MEMORY, "%.1f MB of memory for gradients, which the system refuses", (double)size / 1e6);
-    s->shared_size = size;
+    m->size = size;
+    wf_pool_take(s->pool[device], m->at, (size_t)size);
     while (s->n_bindings)
         wf_arena_free(s->bindings[0]->arena);
 }
 
-static void ensure_slab(WfSession *s, int64_t size)
+void wf_release_arena(WfSession *s, int device)
 {
-    if (size <= s->slab_size)
+    WfStretch *m = &s->shared[device];
+    if (!m->at)
         return;
-    if (s->slab)
-        wf_sys_unmap(s->slab, (size_t)s->slab_size);
-    s->slab_size = 0;
-    s->slab = wf_sys_map((size_t)size, size >= (4 << 20));
-    if (!s->slab)
+    wf_pool_give(s->pool[device], m->at);
+    if (!s->comm)
+        wf_sys_unmap(m->at, (size_t)m->size);
+    *m = (WfStretch){0};
+}
+
+static void ensure_slab(WfSession *s, int device, int64_t size)
+{
+    WfStretch *m = &s->slab[device];
+    if (size <= m->size)
+        return;
+    if (m->at)
+        wf_pool_unmap(s->pool[device], m->at, (size_t)m->size);
+    m->size = 0;
+    m->at = wf_pool_map(s->pool[device], (size_t)size, size >= (4 << 20));
+    if (!m->at)
         wf_fail_at(s->ctx, WEFT_ERR_MEMORY, NULL, "Use a smaller batch.",
                    "the planned step needs %.1f MB of memory, which the system refuses", (double)size / 1e6);
-    s->slab_size = size;
+    m->size = size;
     while (s->n_bindings) /* pointers into the old slab are void */
         wf_arena_free(s->bindings[0]->arena);
 }
@@ -163,8 +184,10 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
         int64_t at = ev(s, b, o->offset) * (int64_t)wf_dtype_size(f->dtype);
         if (f->place != WF_PLACE_INPUT) {
             r->pointer[i] = wf_buffer_memory(s, b, p, o->buf) + at;
+            wf_check_device(s, k, f->name, r->pointer[i]);
         } else {
             b->patch[b->n_patch].slot = &r->pointer[i];
+            b->patch[b->n_patch].call = c;
             b->patch[b->n_patch].input = f->input;
             b->patch[b->n_patch++].offset = at;
         }
@@ -178,7 +201,7 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
         r->serial |= r->tiles < 2;
     } else if (k->kind == WF_CALL_LIB) {
         r->lib = wf_lib_create(s->ctx, b->arena, desc, s->threads);
-        r->workspace = k->workspace >= 0 ? s->slab + b->offset[k->workspace] : NULL;
+        r->workspace = k->workspace >= 0 ? wf_buffer_memory(s, b, p, k->workspace) : NULL;
     } else if (k->kind == WF_CALL_START || k->kind == WF_CALL_WAIT) {
         r->serial = true;
         r->copy_bytes = (size_t)ev(s, b, p->bufs[k->operand[k->n - 1].buf].bytes);
@@ -276,13 +299,17 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     b->offset = WF_NEWN(a, int64_t, (size_t)p->n_bufs + 1);
     for (int i = 0; i < p->n_bufs; i++)
         b->offset[i] = -1;
-    b->slab_bytes = place(b, p, WF_PLACE_SLAB, bytes);
-    b->arena_bytes = place(b, p, WF_PLACE_ARENA, bytes);
+    for (int d = 0; d < WF_DEVICES; d++) {
+        b->slab_bytes[d] = place(b, p, WF_PLACE_SLAB, d, bytes);
+        b->arena_bytes[d] = place(b, p, WF_PLACE_ARENA, d, bytes);
+    }
     b->ticket = WF_NEWN(a, WfTicket, (size_t)p->n_calls + 1);
     if (s->comm && !s->groups)
         make_groups(s);
-    ensure_arena(s, b->arena_bytes);
-    ensure_slab(s, b->slab_bytes + (int64_t)b->scratch_each * s->threads);
+    for (int d = 0; d < WF_DEVICES; d++) {
+        ensure_arena(s, d, b->arena_bytes[d]);
+        ensure_slab(s, d, b->slab_bytes[d] + (d == s->device ? (int64_t)b->scratch_each * s->threads : 0));
+    }
     b->calls = WF_NEWN(a, WfBoundCall, (size_t)p->n_calls + 1);
     b->spent = WF_NEWN(a, double, (size_t)p->n_calls + 1);
     b->patch = wf_arena_alloc(a, ((size_t)operands + 1) * sizeof *b->patch);

@@ -12,6 +12,24 @@ bool wf_scalar_value(const char *name, const WfExeGroup *g, double lr_now, int64
 
 typedef void (*WfKernelFn)(void *const *b, const long *s, long *st, long lo, long hi);
 
+/* ---- devices: memory.c ---- */
+
+/* Memory of one core. NULL stands for the processor's, wherever the system puts it. */
+typedef struct WfPool WfPool;
+/* Raises WEFT_ERR_USAGE when there is no such core. Ends with the arena. */
+WfPool *wf_pool_open(WfCtx *ctx, WfArena *a, int core);
+/* Zero pages of the pool, as wf_sys_map gives them (NULL on failure). Raises WEFT_ERR_ENVIRONMENT when they cannot be bound. */
+void *wf_pool_map(WfPool *p, size_t size, bool huge);
+void wf_pool_unmap(const WfPool *p, void *at, size_t size);
+/* Makes a mapping of somebody else a part of the pool, and the contrary. */
+void wf_pool_take(WfPool *p, void *at, size_t size);
+void wf_pool_give(const WfPool *p, const void *at);
+/* The core in whose pool (of any session of the process) p lies; -1: in none, it is the processor's memory. */
+int wf_core_at(const void *p);
+const char *wf_core_name(WfArena *a, int core); /* "cpu", "core:1" */
+
+typedef struct { uint8_t *at; int64_t size; } WfStretch;
+
 /* One call made concrete: every pointer, size and tile count known. */
 typedef struct {
     WfCallKind kind;
@@ -34,13 +52,13 @@ typedef struct {
     int64_t *symbols;
     WfBoundCall *calls;
     int64_t *offset;         /* by buffer, in the slab or the arena; -1 for inputs */
-    int64_t slab_bytes;      /* buffers; scratch follows */
-    int64_t arena_bytes;
+    int64_t slab_bytes[WF_DEVICES];  /* buffers; scratch follows those of the last device */
+    int64_t arena_bytes[WF_DEVICES];
     WfTicket *ticket;        /* by call: of what it started */
     bool speaks;             /* some collective has more ranks than one */
     size_t scratch_each;
     /* where pointers must be refreshed: input buffers of each call */
-    struct { void **slot; int input; int64_t offset; } *patch;
+    struct { void **slot; int input; int64_t offset; int call; } *patch;
     int n_patch;
     long *values;            /* the kernels' array s */
     uint64_t used;
@@ -63,13 +81,15 @@ struct WfSession {
     int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, -1 when not fed */
     uint8_t *state;
     int64_t state_bytes;
+    size_t state_mapped;     /* and the scalars */
     int64_t *state_offset;   /* by input; -1 */
-    uint8_t *slab;
-    int64_t slab_size;
+    WfPool *pool[WF_DEVICES]; /* [0]: NULL */
+    int device;              /* of state, scalars and what is fed: the executable's last */
+    WfStretch slab[WF_DEVICES];
+    WfStretch *staged;       /* by input: what was fed, copied to the device when it is a core's */
     WfComm *comm;            /* NULL: one rank, whose collectives are the identity */
     WfGroup **groups;        /* by x->rank_groups: the one that this rank is in */
-    uint8_t *shared;         /* the arena of buckets */
-    int64_t shared_size;
+    WfStretch shared[WF_DEVICES]; /* the arenas of what travels */
     weft_status lost;        /* what a collective of the present run failed with */
     WfBinding *bindings[8];
     int n_bindings;
@@ -93,8 +113,12 @@ struct WfSession {
 
 /* Where a buffer of the slab or the arena lies. */
 uint8_t *wf_buffer_memory(const WfSession *s, const WfBinding *b, const WfExeProgram *p, int buf);
+void wf_release_arena(WfSession *s, int device);
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind);
 void wf_report_profile(WfSession *s, const WfBinding *b);
+/* Raises WEFT_ERR_USAGE, naming the call, when its operand at p does not lie on the device that it is planned for. `what`:
+ * the operand's name, may be NULL. */
+void wf_check_device(const WfSession *s, const WfExeCall *k, const char *what, const void *p);
 void wf_execute(WfSession *s, WfBinding *b, int from, int to);
 
 #endif

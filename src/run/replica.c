@@ -9,7 +9,7 @@ static void bind_member(void *comm, int thread, int n)
 
 void wf_session_join(WfSession *s, WfComm *comm)
 {
-    if (s->n_bindings || s->shared)
+    if (s->n_bindings || s->shared[0].at || s->shared[1].at)
         wf_fail(s->ctx, WEFT_ERR_USAGE, "a session joins its world before its first step");
     if (wf_comm_size(comm) != s->x->ranks && (s->x->n_rank_groups || s->x->ranks > 1))
         wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it again with the --nproc that it is started with.",

@@ -83,12 +83,16 @@ static void release(void *p)
     while (s->n_bindings)
         wf_arena_free(s->bindings[0]->arena);
     wf_team_free(s->team);
-    if (s->slab)
-        wf_sys_unmap(s->slab, (size_t)s->slab_size);
-    if (s->shared && !s->comm)
-        wf_sys_unmap(s->shared, (size_t)s->shared_size);
+    for (int d = 0; d < WF_DEVICES; d++) {
+        wf_release_arena(s, d);
+        if (s->slab[d].at)
+            wf_pool_unmap(s->pool[d], s->slab[d].at, (size_t)s->slab[d].size);
+    }
+    for (int i = 0; i < s->x->n_inputs; i++)
+        if (s->staged[i].at)
+            wf_pool_unmap(s->pool[s->device], s->staged[i].at, (size_t)s->staged[i].size);
     if (s->state)
-        wf_sys_unmap(s->state, (size_t)s->state_bytes);
+        wf_pool_unmap(s->pool[s->device], s->state, s->state_mapped);
     if (s->object)
         dlclose(s->object);
     if (s->object_fd >= 0)
@@ -104,6 +108,10 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->object_fd = -1;
     wf_arena_at_free(a, release, s);
     s->x = x;
+    s->device = x->core >= 0;
+    s->staged = WF_NEWN(a, WfStretch, (size_t)x->n_inputs + 1);
+    if (x->core >= 0)
+        s->pool[1] = wf_pool_open(ctx, a, x->core);
     s->isa = wf_isa_level();
     if (s->isa < WF_ISA_LEVEL_V3)
         wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "this processor has no AVX2, which Weft's kernels need");
@@ -123,22 +131,24 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->borrowed = WF_NEWN(a, bool, n);
     s->state_offset = WF_NEWN(a, int64_t, n);
     s->fed_shape = WF_NEWN(a, int64_t, n * WF_EXE_RANK);
-    s->scalars = WF_NEWN(a, double, n);
     s->status = WF_NEWN(a, WfStatusLine, (size_t)s->threads);
     int64_t at = 0;
     for (int i = 0; i < x->n_inputs; i++) {
         s->state_offset[i] = -1;
-        if (x->inputs[i].role == WF_XIN_SCALAR)
-            s->input[i] = &s->scalars[i];
         if (!has_memory(&x->inputs[i]))
             continue;
         s->state_offset[i] = at;
         at += (static_bytes(s, &x->inputs[i]) + 63) & ~(int64_t)63;
     }
     s->state_bytes = at + 64;
-    s->state = wf_sys_map((size_t)s->state_bytes, at >= (4 << 20));
+    s->state_mapped = (size_t)s->state_bytes + n * sizeof(double);
+    s->state = wf_pool_map(s->pool[s->device], s->state_mapped, at >= (4 << 20));
     if (!s->state)
         wf_fail(ctx, WEFT_ERR_MEMORY, "no memory for %.1f MB of weights and optimiser state", (double)at / 1e6);
+    s->scalars = (double *)(s->state + s->state_bytes);
+    for (int i = 0; i < x->n_inputs; i++)
+        if (x->inputs[i].role == WF_XIN_SCALAR)
+            s->input[i] = &s->scalars[i];
     for (int i = 0; i < x->n_inputs; i++)
         if (s->state_offset[i] >= 0) {
             s->input[i] = s->state + s->state_offset[i];
@@ -153,6 +163,28 @@ void wf_session_free(WfSession *s)
 {
     if (s)
         wf_arena_free(s->arena);
+}
+
+/* What is fed to a step on a core's device is copied there. */
+static void *on_device(WfSession *s, int input, const WfTensor *t)
+{
+    if (s->x->core < 0 || wf_core_at(t->data) == s->x->core || !t->data)
+        return (void *)t->data;
+    size_t bytes = wf_dtype_size(t->dtype);
+    WfStretch *m = &s->staged[input];
+    for (int d = 0; d < t->rank; d++)
+        bytes = wf_mul_size(bytes, (size_t)t->shape[d]);
+    if (bytes > (size_t)m->size) {
+        if (m->at)
+            wf_pool_unmap(s->pool[s->device], m->at, (size_t)m->size);
+        m->size = 0;
+        m->at = wf_pool_map(s->pool[s->device], bytes, false);
+        if (!m->at)
+            wf_fail(s->ctx, WEFT_ERR_MEMORY, "no memory for %.1f MB of input %s", (double)bytes / 1e6, t->name ? t->name : "");
+        m->size = (int64_t)bytes;
+    }
+    memcpy(m->at, t->data, bytes);
+    return m->at;
 }
 
 void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
@@ -174,7 +206,7 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
         if (t->rank != in->rank)
             wf_fail(s->ctx, WEFT_ERR_DATA, "input %s has %d dimensions, but the model wants %d", name, t->rank, in->rank);
         memcpy(&s->fed_shape[i * WF_EXE_RANK], t->shape, (size_t)t->rank * sizeof *t->shape);
-        s->input[i] = (void *)t->data;
+        s->input[i] = on_device(s, i, t);
         return;
     }
     const char *near = wf_nearest(name, names, n);
@@ -200,7 +232,9 @@ int64_t wf_session_slab_bytes(const WfSession *s)
 {
     int64_t most = 0;
     for (int i = 0; i < s->n_bindings; i++) {
-        int64_t b = s->bindings[i]->slab_bytes + (int64_t)s->bindings[i]->scratch_each * s->threads;
+        int64_t b = (int64_t)s->bindings[i]->scratch_each * s->threads;
+        for (int d = 0; d < WF_DEVICES; d++)
+            b += s->bindings[i]->slab_bytes[d];
         most = b > most ? b : most;
     }
     return most;

@@ -22,7 +22,7 @@ static void note(WfStatusLine *line, int call)
 /* next: the kernel that follows the call row by row; NULL: none. */
 static void run_lib(WfSession *s, const WfBoundCall *c, const WfBoundCall *next, long *st, int thread, int n)
 {
-    uint8_t *scratch = s->slab + s->now->slab_bytes + (size_t)thread * s->now->scratch_each;
+    uint8_t *scratch = s->slab[s->device].at + s->now->slab_bytes[s->device] + (size_t)thread * s->now->scratch_each;
     for (int phase = 0; phase < c->lib->n_phases; phase++) {
         int64_t tiles = c->lib->tiles[phase], lo = tiles * thread / n, hi = tiles * (thread + 1) / n;
         for (int64_t t = lo; t < hi; t++) {
@@ -192,13 +192,14 @@ static void raise_checks(WfSession *s, WfBinding *b)
 
 void wf_execute(WfSession *s, WfBinding *b, int from, int to)
 {
+    const WfExeProgram *p = &s->x->program[b->kind];
     for (int i = 0; i < b->n_patch; i++) {
         uint8_t *base = s->input[b->patch[i].input];
         if (!base)
             wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", s->x->inputs[b->patch[i].input].name);
+        wf_check_device(s, &p->calls[b->patch[i].call], s->x->inputs[b->patch[i].input].name, base);
         *b->patch[i].slot = base + b->patch[i].offset;
     }
-    const WfExeProgram *p = &s->x->program[b->kind];
     for (int c = from; c < to; c++) /* library calls report through the status word of their own operand */
         for (int i = 0; i < p->calls[c].n; i++)
             if (p->calls[c].operand[i].buf == -2)

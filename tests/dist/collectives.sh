@@ -38,10 +38,11 @@ check "without overlap" train serial --nproc 4 $groups --no-overlap
 check "with two threads" train threads --nproc 4 $groups --threads 2
 check "two micro-batches: the forward passes of each speak" train micro --nproc 4 $groups --accumulate 2
 check "evaluated together" train evaluated --nproc 4 $groups --eval-data data.safetensors
+check "in the memory of a core" train pinned --nproc 4 $groups --device core:0
 run "$weft" compile $model --nproc 4 $groups -o step.weft
 check "compiled ahead" test $code -eq 0
 step=step.weft check "and trained" train ahead --nproc 4
-for d in serial threads evaluated ahead; do check "$d: the same bytes" cmp four/final.safetensors $d/final.safetensors; done
+for d in serial threads evaluated pinned ahead; do check "$d: the same bytes" cmp four/final.safetensors $d/final.safetensors; done
 for mpi in "${mpis[@]}"; do
     run mpirun.$mpi -n 4 "$weft" train $model --data data.safetensors --threads 1 --epochs 2 --out $mpi $groups
     check "$mpi: the same bytes" cmp four/final.safetensors $mpi/final.safetensors

@@ -70,6 +70,8 @@ static WfExe *example(WfCtx *ctx, WfArena *a)
     static const char *also[] = {"tied.w"}, *checks[] = {"at %y"};
     WfExe *x = WF_NEW(a, WfExe);
     x->ctx = ctx;
+    x->ranks = 1;
+    x->core = -1;
     x->arena = a;
     x->exprs = wf_exprs_new(ctx, a);
     WfDim s = wf_sym(x->exprs, "s0", 1, 64), bytes = wf_emul(x->exprs, s, 16);

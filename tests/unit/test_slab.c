@@ -74,18 +74,18 @@ static uint64_t pattern(int64_t i) { return (uint64_t)i * 0x9e3779b97f4a7c15u ^ 
 
 static void fill(WfSession *s)
 {
-    uint64_t *at = (uint64_t *)s->slab;
-    for (int64_t i = 0; i < s->slab_size / 8; i++)
+    uint64_t *at = (uint64_t *)s->slab[0].at;
+    for (int64_t i = 0; i < s->slab[0].size / 8; i++)
         at[i] = pattern(i);
 }
 
 static int64_t touched(const WfSession *s)
 {
-    const uint64_t *at = (const uint64_t *)s->slab;
+    const uint64_t *at = (const uint64_t *)s->slab[0].at;
     int64_t lines = 0;
-    for (int64_t i = 0; i < s->slab_size / 8; i += LINE / 8) {
+    for (int64_t i = 0; i < s->slab[0].size / 8; i += LINE / 8) {
         bool same = true;
-        for (int64_t k = i; k < i + LINE / 8 && k < s->slab_size / 8; k++)
+        for (int64_t k = i; k < i + LINE / 8 && k < s->slab[0].size / 8; k++)
             same &= at[k] == pattern(k);
         lines += !same;
     }
@@ -94,10 +94,10 @@ static int64_t touched(const WfSession *s)
 
 static int64_t resident(const WfSession *s)
 {
-    int64_t page = sysconf(_SC_PAGESIZE), n = (s->slab_size + page - 1) / page, count = 0;
+    int64_t page = sysconf(_SC_PAGESIZE), n = (s->slab[0].size + page - 1) / page, count = 0;
     unsigned char *in = malloc((size_t)n);
-    void *start = (void *)((uintptr_t)s->slab & ~(uintptr_t)(page - 1));
-    assert_int_equal(mincore(start, (size_t)s->slab_size, in), 0);
+    void *start = (void *)((uintptr_t)s->slab[0].at & ~(uintptr_t)(page - 1));
+    assert_int_equal(mincore(start, (size_t)s->slab[0].size, in), 0);
     for (int64_t i = 0; i < n; i++)
         count += in[i] & 1;
     free(in);
