@@ -177,6 +177,9 @@ void wf_out_commit(WfOut *o);                    /* fsync, rename, fsync of the 
 void wf_out_cancel(WfOut *o);
 void wf_write_file(WfCtx *ctx, const char *path, const void *p, size_t n);
 void wf_mkdirs(WfCtx *ctx, const char *path);    /* like mkdir -p */
+void wf_rename(WfCtx *ctx, const char *from, const char *to);    /* a file or folder; the new name is durable */
+void wf_sync_folder(WfCtx *ctx, const char *path);               /* makes the names in it durable */
+bool wf_remove_folder(const char *path);         /* with the files in it, no folders; false when something is left */
 bool wf_file_exists(const char *path);
 
 /* ---- formats -------------------------------------------------------------------------------------------------- */
@@ -339,6 +342,7 @@ typedef struct {
     /* output */
     char *out, *resume;
     int64_t checkpoint_every;         /* steps; 0: never */
+    int64_t keep_checkpoints;
     bool json, no_weights;
     /* compile */
     WfIsa isa;

@@ -3,6 +3,7 @@
  * folder, fsync, rename, fsync of the folder, so that a reader or a crash sees the old file or the new one,
  * never a part. What is no regular file (a terminal, /dev/null, a pipe) is written to directly, since
  * renaming would replace the device. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -228,21 +229,45 @@ void wf_out_write(WfOut *o, const void *p, size_t n)
     o->n += n;
 }
 
-/* fsync of the folder that holds the file: makes the new name itself durable. */
-static void sync_folder(WfOut *o)
+void wf_sync_folder(WfCtx *ctx, const char *path)
 {
-    char *folder = sys_printf(o->ctx, "%s", o->final);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int fd = wf_sys_open(slash ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
-    wf_sys_free(folder);
+    int fd = wf_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return; /* a folder that may be written but not read: the name is as durable as the system makes it */
     int rc = wf_sys_sync(fd), err = errno;
     close(fd);
     if (rc != 0 && err != EINVAL && err != EROFS) /* some file systems do not know it */
-        io_fail(o->ctx, "sync the folder of", o->path, err);
+        io_fail(ctx, "sync the folder", path, err);
+}
+
+/* fsync of the folder that holds the file: makes the new name itself durable. */
+static void sync_parent(WfCtx *ctx, const char *path)
+{
+    char *folder = sys_printf(ctx, "%s", path);
+    WfDefer *d = wf_defer(ctx, wf_sys_free, folder);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    wf_sync_folder(ctx, slash ? folder : ".");
+    wf_defer_run(d);
+}
+
+void wf_rename(WfCtx *ctx, const char *from, const char *to)
+{
+    if (wf_sys_rename(from, to) != 0)
+        io_fail(ctx, "rename to", to, errno);
+    sync_parent(ctx, to);
+}
+
+bool wf_remove_folder(const char *path)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return false;
+    for (struct dirent *e; (e = readdir(d));)
+        unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    return !rmdir(path);
 }
 
 void wf_out_commit(WfOut *o)
@@ -259,7 +284,7 @@ void wf_out_commit(WfOut *o)
             io_fail(o->ctx, "rename to", o->path, errno);
         wf_sys_free(o->temp);
         o->temp = NULL;
-        sync_folder(o);
+        sync_parent(o->ctx, o->final);
     }
     wf_defer_run(o->defer);
 }

@@ -128,12 +128,6 @@ static void check_schedule(WfCtx *ctx, const WfOptions *o)
                 (long long)o->warmup_steps, (long long)total);
 }
 
-static void not_yet(WfCtx *ctx, bool used, const char *option)
-{
-    if (used)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, wf_option_find(option)->help, "option %s is not available yet", option);
-}
-
 void wf_options_check(WfCtx *ctx, const WfOptions *o)
 {
     if (o->reduction == WF_REDUCE_BATCHMEAN && o->loss != WF_LOSS_KL_DIV)
@@ -143,8 +137,6 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_only(ctx, o);
     check_optimizer(ctx, o);
     check_schedule(ctx, o);
-    not_yet(ctx, o->checkpoint_every > 0, "checkpoint-every");
-    not_yet(ctx, o->resume != NULL, "resume");
     wf_device_core(ctx, o->device);
     int64_t leaves = o->nproc * o->accumulate;
     if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))

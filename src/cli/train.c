@@ -34,6 +34,8 @@ static void banner(const weft_program *p, const weft_session *s, const char *mod
 int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
 {
     WfOptions options = *given, *o = &options;
+    if (o->resume && !o->out) /* a run goes on where it is */
+        o->out = o->resume;
     if (words->n && !o->data.n) /* without a model, that is what is missing first */
         wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     WfComm *comm = wf_cli_join(ctx, o);

@@ -5,7 +5,6 @@
  * warning: an old one may lack the instruction set. */
 #include "emit/emit.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -56,13 +55,8 @@ static void clean_up(void *p)
     for (; c->running; c->running--)
         while (waitpid(c->run[c->running - 1].pid, NULL, 0) < 0 && errno == EINTR)
             ;
-    DIR *d = wf_env("WEFT_KEEP_C") ? NULL : opendir(c->dir);
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d));)
-        unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(c->dir);
+    if (!wf_env("WEFT_KEEP_C"))
+        wf_remove_folder(c->dir);
 }
 
 /* Starts argv with its messages going to `log`. */

@@ -76,11 +76,12 @@ static void end(void *p)
 }
 
 WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t per_epoch,
-                      int64_t total, WfShare share, void **first, void **second)
+                      int64_t from, int64_t total, WfShare share, void **first, void **second)
 {
     WfAhead *h = WF_NEW(a, WfAhead);
     *h = (WfAhead){.ctx = ctx, .data = d, .batch = batch, .per_epoch = per_epoch, .share = share, .total = total,
-                   .seed = (uint64_t)o->seed, .shuffle = o->shuffle, .buffer = {first, second}, .wanted = 1};
+                   .seed = (uint64_t)o->seed, .shuffle = o->shuffle, .buffer = {first, second}, .filled = from,
+                   .wanted = from + 1};
     h->index = WF_NEWN(a, int64_t, (size_t)batch);
     pthread_condattr_t monotonic;
     sigset_t all, old;

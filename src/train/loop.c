@@ -23,10 +23,11 @@ typedef struct {
     void **buffer;               /* by input */
     WfAhead *ahead;              /* NULL: batches are gathered in place */
     FILE *metrics;
-    double best, started, first_step, last_print;
-    double best_loss;
-    bool evaluated;
-    int64_t step, ignore;        /* ignore: the label that the loss leaves out */
+    double started, first_step, last_print;
+    WfMark mark;                 /* where the run stands */
+    int64_t from, saved;         /* the step after which this process began; that of the newest checkpoint */
+    bool together;               /* all ranks are at the same place, or there is one */
+    int64_t ignore;              /* the label that the loss leaves out */
     int rank, ranks;             /* rank 0 speaks and writes */
 } Loop;
 
@@ -130,7 +131,7 @@ static void start_ahead(Loop *l, WfArena *a)
     if (!wf_mul_ok(l->total, l->micro, &batches))
         batches = INT64_MAX;
     if (bytes >= AHEAD_BYTES)
-        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->per_epoch * l->micro, batches,
+        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->per_epoch * l->micro, l->from * l->micro, batches,
                                 (WfShare){l->rank, l->ranks, l->micro}, l->buffer, new_buffers(l));
 }
 
@@ -351,6 +352,32 @@ char *wf_train_path(WfArena *a, const char *out, const char *name)
 
 static char *in_out(Loop *l, const char *name) { return wf_train_path(l->t->arena, l->t->options->out, name); }
 
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Lines of steps that are going to be done again are dropped. */
+static void keep_metrics(Loop *l)
+{
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    char *path = in_out(l, "metrics.jsonl");
+    if (wf_file_exists(path)) {
+        WfFile *f = wf_file_map(l->t->ctx, a, path);
+        WfStr s = {.arena = a};
+        for (const char *at = (const char *)f->at, *end = at + f->size, *next; at < end; at = next) {
+            const char *stop = memchr(at, '\n', (size_t)(end - at)), key[] = "{\"step\": ";
+            next = stop ? stop + 1 : end;
+            bool whole = stop && (size_t)(next - at) > sizeof key && !memcmp(at, key, sizeof key - 1);
+            if (whole && strtoll(at + sizeof key - 1, NULL, 10) <= l->mark.step)
+                wf_str_putn(&s, at, (size_t)(next - at));
+        }
+        wf_write_file(l->t->ctx, path, s.at ? s.at : "", s.n);
+    }
+    wf_arena_free(a);
+}
+
 static void open_out(Loop *l)
 {
     const char *out = l->t->options->out;
@@ -359,11 +386,14 @@ static void open_out(Loop *l)
         return;
     if (!stat(out, &st) && !S_ISDIR(st.st_mode))
         wf_fail(l->t->ctx, WEFT_ERR_USAGE, "--out %s is a file; name a folder", out);
-    if (wf_file_exists(in_out(l, "final.safetensors")) || wf_file_exists(in_out(l, "metrics.jsonl")))
-        wf_fail_at(l->t->ctx, WEFT_ERR_USAGE, NULL, "Choose another folder, or remove this one.",
+    bool same = l->t->options->resume && same_folder(out, l->t->options->resume);
+    if (!same && (wf_file_exists(in_out(l, "final.safetensors")) || wf_file_exists(in_out(l, "metrics.jsonl"))))
+        wf_fail_at(l->t->ctx, WEFT_ERR_USAGE, NULL, "Choose another folder, remove this one, or go on with --resume.",
                    "--out %s already holds a run", out);
     wf_mkdirs(l->t->ctx, out);
-    l->metrics = fopen(in_out(l, "metrics.jsonl"), "w");
+    if (same)
+        keep_metrics(l);
+    l->metrics = fopen(in_out(l, "metrics.jsonl"), same ? "a" : "w");
     if (!l->metrics)
         wf_fail(l->t->ctx, WEFT_ERR_IO, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
 }
@@ -383,20 +413,20 @@ static void progress(Loop *l, double loss, double norm, double lr, double ms)
     double now = wf_now();
     if (l->rank)
         return;
-    bool due = l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->step % o->log_every == 0;
+    bool due = l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->mark.step % o->log_every == 0;
     char line[256];
-    if (!due && l->step != l->total)
+    if (!due && l->mark.step != l->total)
         return;
     l->last_print = now;
-    double left = (now - l->first_step) / (double)l->step * (double)(l->total - l->step);
+    double left = (now - l->first_step) / (double)(l->mark.step - l->from) * (double)(l->total - l->mark.step);
     WfArena *a = wf_arena_scratch(l->t->ctx);
     loss = isnan(loss) ? (double)NAN : loss; /* printf shows a sign */
     norm = isnan(norm) ? (double)NAN : norm;
     snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
-             (long long)l->step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms,
+             (long long)l->mark.step, (long long)l->total, loss, norm, lr, (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms,
              rss_mb(),
              duration(a, left));
-    fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line, l->t->terminal && l->step != l->total ? "" : "\n");
+    fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line, l->t->terminal && l->mark.step != l->total ? "" : "\n");
     wf_arena_free(a);
 }
 
@@ -408,7 +438,7 @@ static void evaluation(Loop *l)
     WfArena *a = wf_arena_scratch(l->t->ctx);
     WfStr s = {.arena = a};
     wf_str_putc(&s, '{');
-    number(&s, "step", (double)l->step);
+    number(&s, "step", (double)l->mark.step);
     number(&s, "eval_loss", e.loss);
     if (isfinite(e.accuracy))
         number(&s, "eval_accuracy", e.accuracy);
@@ -420,14 +450,14 @@ static void evaluation(Loop *l)
         fprintf(stderr, "  (%lld samples)\n", (long long)e.samples);
     }
     wf_arena_free(a);
-    bool better = isfinite(e.accuracy) ? e.accuracy > l->best : e.loss < l->best_loss;
-    if ((better || !l->evaluated) && l->t->options->out && !l->rank)
+    bool better = isfinite(e.accuracy) ? e.accuracy > l->mark.best : e.loss < l->mark.best_loss;
+    if ((better || !l->mark.evaluated) && l->t->options->out && !l->rank)
         l->t->save(l->t->user, in_out(l, "best.safetensors"));
-    if (better || !l->evaluated) {
-        l->best = e.accuracy;
-        l->best_loss = e.loss;
+    if (better || !l->mark.evaluated) {
+        l->mark.best = e.accuracy;
+        l->mark.best_loss = e.loss;
     }
-    l->evaluated = true;
+    l->mark.evaluated = true;
 }
 
 /* ---- the loop ---- */
@@ -456,27 +486,27 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
         wf_check_cancel(l->t->ctx);
     }
     next_batch(l, order, step * l->micro + l->micro - 1);
-    lr = wf_schedule_lr_from(o, lr, l->step + 1, l->total);
+    lr = wf_schedule_lr_from(o, lr, l->mark.step + 1, l->total);
     wf_session_set_lr(s, lr);
     wf_session_step(s);
     double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
     *commit = now;
-    l->step++;
+    l->mark.step++;
     wf_session_metric(s, "grad_norm", &norm);
     wf_session_metric(s, "mean_loss", &loss); /* over micro-batches and ranks */
-    if (o->check_replicas && l->step % o->check_replicas == 0)
+    if (o->check_replicas && l->mark.step % o->check_replicas == 0)
         wf_session_compare(s, false);
     if (l->metrics) {
         WfArena *a = wf_arena_scratch(l->t->ctx);
         WfStr line = {.arena = a};
         wf_str_putc(&line, '{');
-        number(&line, "step", (double)l->step);
+        number(&line, "step", (double)l->mark.step);
         number(&line, "loss", loss);
         number(&line, "lr", lr);
         number(&line, "grad_norm", norm);
         number(&line, "step_ms", ms);
         number(&line, "rss_mb", rss_mb());
-        if (l->step == 1)
+        if (l->mark.step == l->from + 1)
             number(&line, "start_to_step_s", l->first_step - wf_process_start());
         metrics_line(l, &line);
         wf_arena_free(a);
@@ -484,26 +514,64 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
     progress(l, loss, norm, lr, ms);
 }
 
+static void checkpoint(Loop *l)
+{
+    wf_checkpoint_save(l->t, &l->mark);
+    l->saved = l->mark.step;
+}
+
+static void evaluate_epoch(Loop *l)
+{
+    evaluation(l);
+    l->mark.evaluation_due = false;
+}
+
 static void epochs(void *v)
 {
     Loop *l = v;
     const WfOptions *o = l->t->options;
+    if (l->mark.evaluation_due)
+        evaluate_epoch(l);
     double commit = wf_now();
-    for (int64_t epoch = 0; l->step < l->total; epoch++) {
+    for (int64_t epoch = l->mark.step / l->per_epoch; l->mark.step < l->total; epoch++) {
         WfOrder order = wf_order(l->data->samples, (uint64_t)o->seed, epoch, o->shuffle);
-        for (int64_t b = 0; b < l->per_epoch && l->step < l->total; b++) {
+        for (int64_t b = l->mark.step % l->per_epoch; b < l->per_epoch && l->mark.step < l->total; b++) {
+            l->together = true;
             wf_ranks_check_cancel(l->t);
+            l->together = l->ranks == 1;
             one_step(l, &order, b, &commit);
+            l->mark.evaluation_due = b + 1 == l->per_epoch || l->mark.step == l->total;
+            if (l->mark.evaluation_due)
+                evaluate_epoch(l);
+            if (o->checkpoint_every && l->mark.step % o->checkpoint_every == 0)
+                checkpoint(l);
+            if (l->saved == l->mark.step || b + 1 == l->per_epoch)
+                commit = wf_now();
         }
-        evaluation(l);
-        commit = wf_now();
     }
+    l->together = true;
+}
+
+/* Takes up the run of --resume, if there is one. */
+static void resume(Loop *l)
+{
+    const WfOptions *o = l->t->options;
+    bool found = o->resume && wf_checkpoint_load(l->t, &l->mark);
+    l->from = l->mark.step;
+    l->saved = found ? l->from : -1;
+    if (o->resume && !l->rank && found)
+        fprintf(stderr, "resumed from %s after step %lld%s\n", o->resume, (long long)l->from,
+                l->from >= l->total ? ": the run is finished" : "");
+    else if (o->resume && !l->rank)
+        fprintf(stderr, "%s holds no checkpoint: starting at step 0\n", o->resume);
 }
 
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
-    Loop l = {.t = t, .best = -1, .best_loss = INFINITY, .started = wf_now(), .ranks = 1};
+    Loop l = {.t = t, .mark = {.best = -1, .best_loss = INFINITY}, .started = wf_now(), .ranks = 1};
+    if (o->checkpoint_every && !o->out)
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Add --out DIR.", "option checkpoint-every: there is no folder to write to");
     if (t->comm) {
         l.rank = wf_comm_rank(t->comm);
         l.ranks = wf_comm_size(t->comm);
@@ -528,6 +596,9 @@ void wf_train(WfTraining *t)
         wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)l.data->samples,
                 (long long)(l.batch * l.ranks), l.ranks > 1 ? " (the batches of all ranks together)" : "");
     l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
+    l.mark.samples = l.data->samples;
+    l.mark.step_rows = l.batch * l.micro * l.ranks;
+    resume(&l);
     allocate_buffers(&l);
     open_out(&l);
     WfArena *scratch = wf_arena_scratch(t->ctx); /* the thread ends with it, on every road */
@@ -535,18 +606,21 @@ void wf_train(WfTraining *t)
     weft_status s = wf_guard(t->ctx, epochs, &l);
     wf_arena_free(scratch);
     if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
+        if (o->checkpoint_every && l.together && l.saved != l.mark.step && l.mark.step)
+            checkpoint(&l);
         if (o->out && !l.rank) {
             t->save(t->user, in_out(&l, "final.safetensors"));
-            if (!l.evaluated)
+            if (!l.mark.evaluated)
                 t->save(t->user, in_out(&l, "best.safetensors"));
         }
         if (s == WEFT_ERR_CANCELLED && !l.rank)
-            fprintf(stderr, "\nstopped after step %lld%s%s\n", (long long)l.step, o->out ? "; weights are in " : "",
-                    o->out ? in_out(&l, "final.safetensors") : "");
+            fprintf(stderr, "\nstopped after step %lld%s%s%s\n", (long long)l.mark.step, o->out ? "; weights are in " : "",
+                    o->out ? in_out(&l, "final.safetensors") : "",
+                    l.saved == l.mark.step ? "; --resume goes on from there" : "");
     }
     if (l.metrics)
         fclose(l.metrics);
-    if (l.metrics && !l.step) /* an empty file would keep the folder from being used again */
+    if (l.metrics && !l.mark.step) /* an empty file would keep the folder from being used again */
         unlink(in_out(&l, "metrics.jsonl"));
     if (s != WEFT_OK)
         wf_reraise(t->ctx, s);

@@ -8,7 +8,7 @@
 static bool own(const char *name)
 {
     static const char *const names[] = {"threads", "cache", "cache-dir", "dump-dir", "out", "log-every", "json", "data",
-                                        "eval-data", "weights", "nproc"};
+                                        "eval-data", "weights", "nproc", "resume", "keep-checkpoints"};
     for (size_t i = 0; i < WF_LEN(names); i++)
         if (!strcmp(names[i], name))
             return true;

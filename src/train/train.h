@@ -86,16 +86,35 @@ int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *i
 typedef struct { int64_t rank, ranks, micro; } WfShare;
 static inline int64_t wf_share_batch(WfShare s, int64_t k) { return (k / s.micro * s.ranks + s.rank) * s.micro + k % s.micro; }
 
-/* A thread that gathers the training batches 0, 1, .. total-1 of `batch` samples, per_epoch from each epoch's order, one
+/* A thread that gathers the training batches from, from + 1, .. total - 1 of `batch` samples, per_epoch from each epoch's order, one
  * ahead of the step. first and second: a buffer per column
  * each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives no thread: gather in
  * place then. */
 typedef struct WfAhead WfAhead;
 WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t per_epoch,
-                      int64_t total, WfShare share, void **first, void **second);
+                      int64_t from, int64_t total, WfShare share, void **first, void **second);
 /* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, and WEFT_ERR_IO with
  * the file's name when the batch has not come for ten minutes. */
 void **wf_ahead_next(WfAhead *h);
+
+/* ---- checkpoints: layout and guarantees in checkpoint.c ---- */
+
+/* Where a run stands. */
+typedef struct {
+    int64_t step;                /* steps done */
+    int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
+    double best, best_loss;      /* accuracy (-1: none yet) and loss of the best evaluation */
+    bool evaluated;              /* there was one */
+    bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */
+} WfMark;
+
+struct WfTraining;
+/* Writes OUT/checkpoints/step-N of all ranks; every rank calls it. Raises WEFT_ERR_IO; earlier checkpoints are untouched then. */
+void wf_checkpoint_save(struct WfTraining *t, const WfMark *m);
+/* Restores the newest whole checkpoint of the folder --resume; every rank calls it, after the ranks agreed. False: there
+ * is none, nothing was changed. Raises WEFT_ERR_USAGE when the newest is of another run (*m says what this one is: samples,
+ * step_rows). */
+bool wf_checkpoint_load(struct WfTraining *t, WfMark *m);
 
 /* ---- the loop ---- */
 
@@ -104,7 +123,7 @@ typedef struct {
     int64_t samples;
 } WfEvaluation;
 
-typedef struct {
+typedef struct WfTraining {
     WfCtx *ctx;
     WfArena *arena;
     const WfExe *exe;

@@ -13,8 +13,6 @@ fails "steps and epochs" 2 "options steps and epochs are both given" train --epo
 fails "momentum for adamw" 2 "option momentum has no meaning for optimizer adamw" train --momentum 0.9
 fails "an unknown loss" 2 "\"magic\" is not one of" train --loss magic
 fails "processes without a number" 2 "nproc" train --nproc two
-fails "checkpoints" 2 "option checkpoint-every is not available yet" train --checkpoint-every 10
-fails "resuming" 2 "option resume is not available yet" train --resume run
 fails "no model" 2 "name a model" "$weft" train --data good.safetensors
 fails "nothing at all" 2 "name a model" "$weft" train
 fails "a pass that does not exist" 2 "no pass is called fuse/grp" "$weft" graph "$mlp" --after fuse/grp

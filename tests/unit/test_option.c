@@ -186,9 +186,6 @@ static void options_must_fit_together(void **state)
     assert_int_equal(wf_guard(f->ctx, do_check, f), WEFT_OK);
     set(f, "nproc", "1");
     set(f, "deterministic", "fixed");
-    set(f, "checkpoint-every", "2");
-    refuse_check(f, "option checkpoint-every is not available yet");
-    set(f, "checkpoint-every", "none");
     assert_int_equal(wf_guard(f->ctx, do_check, f), WEFT_OK);
 }
 

@@ -397,7 +397,7 @@ static void do_ahead(void *p)
     float x[2][AHEAD_BATCH * 3], want_x[AHEAD_BATCH * 3];
     int64_t y[2][AHEAD_BATCH], want_y[AHEAD_BATCH], index[AHEAD_BATCH];
     void *first[] = {x[0], y[0]}, *second[] = {x[1], y[1]};
-    WfAhead *h = wf_ahead_new(ctx, a, t->f->d, &t->f->o, AHEAD_BATCH, AHEAD_ROWS / AHEAD_BATCH, AHEAD_TOTAL, (WfShare){0, 1, 1},
+    WfAhead *h = wf_ahead_new(ctx, a, t->f->d, &t->f->o, AHEAD_BATCH, AHEAD_ROWS / AHEAD_BATCH, 0, AHEAD_TOTAL, (WfShare){0, 1, 1},
                               first, second);
     assert_non_null(h);
     for (int64_t k = 0; k < t->take; k++) {

@@ -1,0 +1,470 @@
+/* Checkpoints: OUT/checkpoints/step-N/ holds a file per rank and a MANIFEST, OUT/checkpoints/LATEST the name of the
+ * newest. A folder gets its name when everything in it is on the disk, LATEST follows the folder, and old folders go last
+ * (first to a name that is no checkpoint's): whenever the machine stops, the newest whole one is there.
+ *
+ *   rank-R.wfck   "WEFTCKPT", version u32, zero u32, bytes of the header u64; the header (JSON: step, rank, and of each
+ *                 tensor name, dtype, shape, offset, bytes, xxh3); from the next multiple of 64 on the tensors, each at a
+ *                 multiple of 64; xxh3 of everything before the first tensor. Little-endian. Rank 0 writes all that the
+ *                 step keeps, the others their buffers, which may differ.
+ *   MANIFEST      JSON: where the run stands and what it was given, the files with size and checksum; its xxh3
+ *
+ * Resuming takes the newest folder whose MANIFEST and tensors match their checksums, and says why it left out newer ones. */
+#include "train/train.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { VERSION = 1, PREFIX = 24, ALIGNMENT = 64, HEADER_MOST = 1 << 28, RANKS_MOST = 65536 };
+static const char magic[8] = "WEFTCKPT";
+
+typedef struct { uint64_t bytes, hash; } Shard;
+
+static uint64_t up(uint64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static void WF_NORETURN WF_PRINTF(3, 4) bad(WfCtx *ctx, const char *path, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    wf_fail(ctx, WEFT_ERR_FILE, "%s: %s", path, text);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------ */
+
+/* The tensors that a rank's file holds; returns how many. */
+static int collect(const WfTraining *t, int rank, WfTensor *out)
+{
+    int n = 0;
+    for (int i = 0; i < t->exe->n_inputs; i++) {
+        const WfExeInput *in = &t->exe->inputs[i];
+        bool whole = in->role == WF_XIN_PARAM || in->role == WF_XIN_STATE;
+        if ((in->role == WF_XIN_BUFFER || (whole && !rank)) && wf_session_tensor(t->session, in->name, &out[n]))
+            out[n++].name = in->name;
+    }
+    return n;
+}
+
+static WfTensor *room_for_tensors(const WfTraining *t, WfArena *a)
+{
+    return WF_NEWN(a, WfTensor, (size_t)t->exe->n_inputs + 1);
+}
+
+static void put_zeros(WfOut *o, uint64_t n)
+{
+    static const char zeros[ALIGNMENT];
+    wf_out_write(o, zeros, n);
+}
+
+static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank)
+{
+    WfArena *a = wf_arena_scratch(t->ctx);
+    WfTensor *at = room_for_tensors(t, a);
+    int n = collect(t, rank, at);
+    WfStr h = {.arena = a};
+    uint64_t offset = 0;
+    wf_str_puts(&h, "12345678123456781234567812345678" + 32 - PREFIX); /* room for the prefix */
+    wf_str_printf(&h, "{\"step\": %lld, \"rank\": %d, \"tensors\": [", (long long)step, rank);
+    for (int i = 0; i < n; i++) {
+        json_t *name = json_string(at[i].name);
+        char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
+        json_decref(name);
+        if (!quoted)
+            wf_fail(t->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_str_printf(&h, "%s\n{\"name\": %s, \"dtype\": \"%s\", \"shape\": [", i ? "," : "", quoted, wf_dtype_name(at[i].dtype));
+        free(quoted);
+        for (int k = 0; k < at[i].rank; k++)
+            wf_str_printf(&h, "%s%lld", k ? ", " : "", (long long)at[i].shape[k]);
+        wf_str_printf(&h, "], \"offset\": %llu, \"bytes\": %zu, \"xxh3\": \"%016llx\"}", (unsigned long long)offset,
+                      at[i].bytes, (unsigned long long)wf_hash64(at[i].data, at[i].bytes, 0));
+        offset += up(at[i].bytes);
+    }
+    wf_str_puts(&h, "]}\n");
+    uint32_t words[2] = {VERSION, 0};
+    uint64_t size = h.n - PREFIX, start = up(h.n);
+    memcpy(h.at, magic, 8), memcpy(h.at + 8, words, 8), memcpy(h.at + 16, &size, 8);
+    Shard s = {start + offset + 8, wf_hash64(h.at, h.n, 0)};
+    WfOut *o = wf_out_open(t->ctx, path);
+    wf_out_write(o, h.at, h.n);
+    put_zeros(o, start - h.n);
+    for (int i = 0; i < n; i++) {
+        wf_out_write(o, at[i].data, at[i].bytes);
+        put_zeros(o, up(at[i].bytes) - at[i].bytes);
+    }
+    wf_out_write(o, &s.hash, 8);
+    wf_out_commit(o);
+    wf_arena_free(a);
+    return s;
+}
+
+static void number(WfStr *s, const char *key, double v)
+{
+    wf_str_printf(s, "\"%s\": ", key);
+    if (isfinite(v))
+        wf_str_float(s, v);
+    else
+        wf_str_puts(s, "null");
+    wf_str_puts(s, ", ");
+}
+
+static void write_manifest(WfTraining *t, const char *path, const WfMark *m, const Shard *shards, int ranks)
+{
+    WfArena *a = wf_arena_scratch(t->ctx);
+    WfStr s = {.arena = a};
+    char sum[32];
+    wf_str_printf(&s, "{\"format\": %d, \"step\": %lld, \"ranks\": %d, \"model\": \"%s\", \"samples\": %lld, \"step_rows\": %lld, ",
+                  VERSION, (long long)m->step, ranks, t->exe->signature, (long long)m->samples, (long long)m->step_rows);
+    wf_str_printf(&s, "\"seed\": %lld, \"shuffle\": %s, \"isa\": \"%s\", \"weft\": \"%s\", \"evaluated\": %s, \"evaluation_due\": %s, ",
+                  (long long)t->options->seed, t->options->shuffle ? "true" : "false",
+                  wf_isa_name(wf_session_isa(t->session)), weft_version(), m->evaluated ? "true" : "false",
+                  m->evaluation_due ? "true" : "false");
+    number(&s, "best_accuracy", m->best);
+    number(&s, "best_loss", m->best_loss);
+    wf_str_puts(&s, "\"files\": [");
+    for (int r = 0; r < ranks; r++)
+        wf_str_printf(&s, "%s\n{\"name\": \"rank-%d.wfck\", \"bytes\": %llu, \"xxh3\": \"%016llx\"}", r ? "," : "", r,
+                      (unsigned long long)shards[r].bytes, (unsigned long long)shards[r].hash);
+    wf_str_puts(&s, "]}\n");
+    snprintf(sum, sizeof sum, "%016llx\n", (unsigned long long)wf_hash64(s.at, s.n, 0));
+    wf_str_puts(&s, sum);
+    wf_write_file(t->ctx, path, s.at, s.n);
+    wf_arena_free(a);
+}
+
+/* N of "step-N"; -1: another name. */
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
+        return -1;
+    errno = 0;
+    long long n = strtoll(name + 5, &end, 10);
+    return *end || errno ? -1 : n;
+}
+
+/* The checkpoints of a folder, newest first; returns how many. */
+static int list(WfArena *a, const char *folder, int64_t **steps)
+{
+    WF_VEC(int64_t) v = {0};
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (step_of(e->d_name) >= 0)
+            WF_PUSH(a, &v, step_of(e->d_name));
+    if (d)
+        closedir(d);
+    for (int i = 1; i < v.n; i++)
+        for (int k = i; k > 0 && v.at[k] > v.at[k - 1]; k--) {
+            int64_t x = v.at[k];
+            v.at[k] = v.at[k - 1], v.at[k - 1] = x;
+        }
+    *steps = v.at;
+    return v.n;
+}
+
+static char *step_path(WfArena *a, const char *folder, int64_t step)
+{
+    return wf_arena_printf(a, "%s/step-%lld", folder, (long long)step);
+}
+
+/* Removes checkpoints beyond the newest `keep`, and what earlier runs left unfinished. */
+static void prune(WfTraining *t, const char *folder, int keep)
+{
+    WfArena *a = wf_arena_scratch(t->ctx);
+    int64_t *steps;
+    for (int i = keep, n = list(a, folder, &steps); i < n; i++) {
+        char *trash = wf_arena_printf(a, "%s/trash-%lld", folder, (long long)steps[i]);
+        if (!rename(step_path(a, folder, steps[i]), trash))
+            wf_remove_folder(trash);
+    }
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const char *tmp = strncmp(e->d_name, "step-", 5) ? NULL : strstr(e->d_name, ".tmp.");
+        bool dead = tmp && kill((pid_t)strtol(tmp + 5, NULL, 10), 0) && errno == ESRCH;
+        if (dead || !strncmp(e->d_name, "trash-", 6))
+            wf_remove_folder(wf_arena_printf(a, "%s/%s", folder, e->d_name));
+    }
+    if (d)
+        closedir(d);
+    wf_arena_free(a);
+}
+
+static void check_space(WfTraining *t, const char *folder)
+{
+    struct statvfs fs;
+    uint64_t need = (uint64_t)wf_session_state_bytes(t->session) + (1 << 20);
+    if (!statvfs(folder, &fs) && (uint64_t)fs.f_bavail * fs.f_frsize < need)
+        wf_fail_at(t->ctx, WEFT_ERR_IO, folder, "Free some space and go on with --resume; earlier checkpoints are untouched.",
+                   "a checkpoint needs %.1f MB, and the disk has %.1f MB left", (double)need / 1048576.0,
+                   (double)fs.f_bavail * (double)fs.f_frsize / 1048576.0);
+}
+
+static void remove_unfinished(void *path) { wf_remove_folder(path); }
+
+void wf_checkpoint_save(WfTraining *t, const WfMark *m)
+{
+    enum { NAME = 64 };
+    int rank = t->comm ? wf_comm_rank(t->comm) : 0, ranks = t->comm ? wf_comm_size(t->comm) : 1;
+    WfArena *a = wf_arena_scratch(t->ctx);
+    char *folder = wf_train_path(a, t->options->out, "checkpoints"), name[NAME] = {0};
+    char *names = WF_NEWN(a, char, (size_t)NAME * (size_t)ranks), *temp;
+    Shard *shards = WF_NEWN(a, Shard, (size_t)ranks);
+    WfDefer *unfinished = NULL;
+    snprintf(name, sizeof name, "step-%lld.tmp.%ld", (long long)m->step, (long)getpid());
+    if (!rank) {
+        temp = wf_arena_printf(a, "%s/%s", folder, name);
+        wf_mkdirs(t->ctx, folder);
+        prune(t, folder, INT32_MAX);
+        check_space(t, folder);
+        wf_remove_folder(temp);
+        wf_mkdirs(t->ctx, temp);
+        unfinished = wf_defer(t->ctx, remove_unfinished, temp);
+    }
+    memcpy(names, name, NAME);
+    if (ranks > 1)
+        wf_comm_exchange(t->comm, name, NAME, names, 0, "the checkpoint");
+    temp = wf_arena_printf(a, "%s/%s", folder, names);
+    if (rank && !wf_file_exists(temp))
+        wf_fail_at(t->ctx, WEFT_ERR_IO, temp, "Name a folder that all hosts share.", "rank %d does not see the checkpoint's folder",
+                   rank);
+    Shard mine = write_shard(t, wf_arena_printf(a, "%s/rank-%d.wfck", temp, rank), m->step, rank);
+    shards[0] = mine;
+    if (ranks > 1)
+        wf_comm_exchange(t->comm, &mine, sizeof mine, shards, 0, "the checkpoint");
+    if (!rank) {
+        char *final = step_path(a, folder, m->step), *trash = wf_arena_printf(a, "%s/trash-%lld", folder, (long long)m->step);
+        write_manifest(t, wf_arena_printf(a, "%s/MANIFEST", temp), m, shards, ranks);
+        wf_sync_folder(t->ctx, temp);
+        if (!rename(final, trash)) /* a damaged one that resuming had left out */
+            wf_remove_folder(trash);
+        wf_rename(t->ctx, temp, final);
+        wf_defer_keep(unfinished);
+        char *latest = wf_arena_printf(a, "step-%lld\n", (long long)m->step);
+        wf_write_file(t->ctx, wf_arena_printf(a, "%s/LATEST", folder), latest, strlen(latest));
+        prune(t, folder, (int)t->options->keep_checkpoints);
+    }
+    wf_arena_free(a);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+/* Tensors of a rank's file, each checked against its checksum. `want`: size and checksum of the MANIFEST. */
+static WfTensor *read_shard(WfCtx *ctx, WfArena *a, const char *path, Shard want, int64_t step, int rank, int *n)
+{
+    WfFile *f = wf_file_map(ctx, a, path);
+    uint64_t size = 0, hash = 0;
+    uint32_t version = 0;
+    if (f->size != want.bytes || f->size < PREFIX + 8)
+        bad(ctx, path, "it has %zu bytes, the MANIFEST says %llu", f->size, (unsigned long long)want.bytes);
+    memcpy(&version, f->at + 8, 4), memcpy(&size, f->at + 16, 8), memcpy(&hash, f->at + f->size - 8, 8);
+    if (memcmp(f->at, magic, 8) || version != VERSION)
+        bad(ctx, path, "it is no checkpoint of this version of Weft");
+    if (size > HEADER_MOST || PREFIX + size > f->size - 8 || up(PREFIX + size) > f->size - 8)
+        bad(ctx, path, "its header reaches beyond its end");
+    if (hash != want.hash || wf_hash64(f->at, PREFIX + size, 0) != hash)
+        bad(ctx, path, "the checksum of its header does not match");
+    WfDefer *release;
+    json_t *j = wf_json_load(ctx, (const char *)f->at + PREFIX, size, path, &release), *list, *item;
+    json_int_t at_step, at_rank;
+    if (json_unpack(j, "{s:I, s:I, s:o}", "step", &at_step, "rank", &at_rank, "tensors", &list) || !json_is_array(list) ||
+        at_step != step || at_rank != rank)
+        bad(ctx, path, "its header is not that of rank %d at step %lld", rank, (long long)step);
+    uint64_t start = up(PREFIX + size), room = f->size - 8 - start;
+    WfTensor *t = WF_NEWN(a, WfTensor, json_array_size(list) + 1);
+    size_t i;
+    json_array_foreach(list, i, item)
+    {
+        const char *name, *dtype, *sum;
+        json_t *shape;
+        json_int_t offset, bytes;
+        if (json_unpack(item, "{s:s, s:s, s:o, s:I, s:I, s:s}", "name", &name, "dtype", &dtype, "shape", &shape, "offset",
+                        &offset, "bytes", &bytes, "xxh3", &sum) || !json_is_array(shape) || json_array_size(shape) > 8)
+            bad(ctx, path, "tensor %zu of its header is incomplete", i);
+        if (offset < 0 || bytes < 0 || (uint64_t)offset > room || (uint64_t)bytes > room - (uint64_t)offset)
+            bad(ctx, path, "tensor %s lies beyond its end", name);
+        t[i] = (WfTensor){.name = wf_arena_strdup(a, name), .dtype = wf_dtype_parse(dtype), .rank = (int)json_array_size(shape),
+                          .data = f->at + start + offset, .bytes = (size_t)bytes};
+        for (int k = 0; k < t[i].rank; k++)
+            t[i].shape[k] = json_integer_value(json_array_get(shape, (size_t)k));
+        if (wf_hash64(t[i].data, t[i].bytes, 0) != strtoull(sum, NULL, 16))
+            bad(ctx, path, "the checksum of tensor %s does not match", name);
+    }
+    *n = (int)json_array_size(list);
+    wf_defer_run(release);
+    return t;
+}
+
+typedef struct {
+    WfTraining *t;
+    WfArena *a;
+    const char *folder;
+    int64_t step;
+    WfMark *mark;
+    Shard *shards;
+    int ranks;
+    const char *model;
+    json_int_t seed;
+    bool shuffle;
+} Candidate;
+
+static double number_or(json_t *v, double other) { return json_is_number(v) ? json_number_value(v) : other; }
+
+/* The MANIFEST of c->step. */
+static void read_manifest(Candidate *c)
+{
+    WfCtx *ctx = c->t->ctx;
+    char *path = wf_arena_printf(c->a, "%s/step-%lld/MANIFEST", c->folder, (long long)c->step);
+    WfFile *f = wf_file_map(ctx, c->a, path);
+    char sum[17] = {0};
+    if (f->size < 18 || f->at[f->size - 18] != '\n')
+        bad(ctx, path, "it is not whole");
+    memcpy(sum, f->at + f->size - 17, 16);
+    if (wf_hash64(f->at, f->size - 17, 0) != strtoull(sum, NULL, 16))
+        bad(ctx, path, "its checksum does not match");
+    WfDefer *release;
+    json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best, *best_loss;
+    json_int_t format, step, ranks, samples, rows;
+    const char *model;
+    int shuffle, evaluated, due;
+    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
+                    "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "seed", &c->seed, "shuffle",
+                    &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best_accuracy", &best, "best_loss", &best_loss, "files", &files) ||
+        format != VERSION || step != c->step || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
+        bad(ctx, path, "it is no MANIFEST of step %lld and of this version of Weft", (long long)c->step);
+    c->shards = WF_NEWN(c->a, Shard, (size_t)ranks);
+    c->ranks = (int)ranks;
+    c->model = wf_arena_strdup(c->a, model);
+    c->shuffle = shuffle;
+    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .evaluated = evaluated, .evaluation_due = due,
+                        .best = number_or(best, -1), .best_loss = number_or(best_loss, INFINITY)};
+    size_t i;
+    json_array_foreach(files, i, item)
+    {
+        json_int_t bytes;
+        const char *hash;
+        if (json_unpack(item, "{s:I, s:s}", "bytes", &bytes, "xxh3", &hash) || bytes < 0)
+            bad(ctx, path, "its list of files is incomplete");
+        c->shards[i] = (Shard){(uint64_t)bytes, strtoull(hash, NULL, 16)};
+    }
+    wf_defer_run(release);
+}
+
+static WfTensor *shard_of(Candidate *c, WfArena *a, int rank, int *n)
+{
+    char *path = wf_arena_printf(a, "%s/step-%lld/rank-%d.wfck", c->folder, (long long)c->step, rank);
+    return read_shard(c->t->ctx, a, path, c->shards[rank], c->step, rank, n);
+}
+
+/* Reads everything once: what is damaged shows before anything changes. */
+static void check(void *v)
+{
+    Candidate *c = v;
+    read_manifest(c);
+    for (int r = 0; r < c->ranks; r++) {
+        WfArena *a = wf_arena_scratch(c->t->ctx);
+        int n;
+        shard_of(c, a, r, &n);
+        wf_arena_free(a);
+    }
+}
+
+/* Does the checkpoint belong to this training? */
+static void compare(const Candidate *c, const WfMark *now)
+{
+    WfTraining *t = c->t;
+    char *place = step_path(c->a, c->folder, c->step);
+    if (strcmp(c->model, t->exe->signature ? t->exe->signature : ""))
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the model that the run began with.",
+                   "the checkpoint is of another model");
+    if (c->mark->samples != now->samples)
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the data that the run began with.",
+                   "the run began with %lld training samples, and there are %lld", (long long)c->mark->samples,
+                   (long long)now->samples);
+    if (c->mark->step_rows != now->step_rows)
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Batch size, --accumulate and ranks must make the same number of rows.",
+                   "a step of the run had %lld rows (all ranks and micro-batches together), and now has %lld",
+                   (long long)c->mark->step_rows, (long long)now->step_rows);
+    if (c->seed != (json_int_t)t->options->seed || c->shuffle != t->options->shuffle)
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the same --seed and --shuffle.",
+                   "the run visits its samples in another order (seed %lld, %s)", (long long)c->seed,
+                   c->shuffle ? "shuffled" : "not shuffled");
+}
+
+/* Copies a rank's file into the session. */
+static void restore(Candidate *c, int rank)
+{
+    WfTraining *t = c->t;
+    int n, want;
+    WfArena *a = wf_arena_scratch(t->ctx);
+    WfTensor *have = shard_of(c, a, rank, &n), *mine = room_for_tensors(t, a);
+    want = collect(t, rank, mine);
+    WfMap *by_name = wf_map_new(a);
+    for (int i = 0; i < n; i++)
+        wf_map_put(by_name, have[i].name, i);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < want; i++) {
+            int64_t k;
+            const WfTensor *x = wf_map_get(by_name, mine[i].name, &k) ? &have[k] : NULL;
+            if (!x || x->dtype != mine[i].dtype || x->bytes != mine[i].bytes)
+                wf_fail_at(t->ctx, WEFT_ERR_USAGE, step_path(a, c->folder, c->step),
+                           "Resume with the model, optimiser and options that the run began with.",
+                           "the checkpoint has no %s[%zu bytes] %s", wf_dtype_name(mine[i].dtype), mine[i].bytes, mine[i].name);
+            if (pass)
+                memcpy((void *)(uintptr_t)mine[i].data, x->data, x->bytes);
+        }
+    wf_arena_free(a);
+}
+
+/* Where the checkpoints of --resume are: in it, or in its folder `checkpoints`. */
+static char *folder_of(WfArena *a, const char *resume)
+{
+    char *inner = wf_train_path(a, resume, "checkpoints");
+    return wf_file_exists(inner) ? inner : wf_arena_strdup(a, resume);
+}
+
+bool wf_checkpoint_load(WfTraining *t, WfMark *m)
+{
+    int rank = t->comm ? wf_comm_rank(t->comm) : 0, ranks = t->comm ? wf_comm_size(t->comm) : 1;
+    WfArena *a = wf_arena_scratch(t->ctx);
+    WfMark found = {0};
+    Candidate c = {.t = t, .a = a, .folder = folder_of(a, t->options->resume), .step = -1, .mark = &found};
+    int64_t *steps, chosen = -1, *all = WF_NEWN(a, int64_t, (size_t)ranks);
+    for (int i = 0, n = rank ? 0 : list(a, c.folder, &steps); i < n && chosen < 0; i++) {
+        c.step = steps[i];
+        weft_status s = wf_guard(t->ctx, check, &c);
+        if (s == WEFT_OK)
+            chosen = c.step;
+        else if (s == WEFT_ERR_MEMORY || s == WEFT_ERR_CANCELLED)
+            wf_reraise(t->ctx, s);
+        else
+            wf_log(t->ctx, WF_LOG_WARN, "step-%lld is left out: %s", (long long)c.step, t->ctx->diag.message);
+    }
+    all[0] = chosen;
+    if (ranks > 1) {
+        wf_comm_exchange(t->comm, &chosen, sizeof chosen, all, 0, "the checkpoint to resume from");
+        chosen = all[0];
+    }
+    if (chosen >= 0) {
+        c.step = chosen;
+        if (rank)
+            read_manifest(&c);
+        compare(&c, m);
+        if (!rank)
+            restore(&c, 0);
+        wf_session_sync(t->session);
+        if (rank && rank < c.ranks)
+            restore(&c, rank);
+        wf_session_set_step(t->session, chosen);
+        *m = found;
+    }
+    wf_arena_free(a);
+    return chosen >= 0;
+}
