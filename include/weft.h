@@ -130,6 +130,10 @@ WEFT_API weft_status weft_session_new(weft_program *program, weft_session **out)
 WEFT_API void weft_session_free(weft_session *session);
 /* Hands in one input of the next step. The memory is read during weft_step or weft_forward and stays the caller's. */
 WEFT_API weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch);
+/* Of what is fed next, only the first `rows` rows are samples, the others padding without a share in loss and gradient: for
+ * one weft_step, weft_micro or weft_forward, of a program with option last-batch=pad. With last-batch=short fewer rows are
+ * fed instead, and 0 here means: none of the rows fed is a sample. */
+WEFT_API weft_status weft_rows(weft_session *session, int rows);
 /* Forward, backward, update. loss may be NULL. On failure the weights and the state are those of before the step.
  * With option `accumulate` K, weft_step takes the last of K micro-batches, and the loss is the mean over them (and over
  * the ranks). */
@@ -143,7 +147,8 @@ WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss)
 /* Output leaf i of the last step or forward; borrowed until the next one. */
 WEFT_API int weft_output_count(const weft_session *session);
 WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
-/* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate or ranks), "grad_norm", "lr", "step",
+/* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate or ranks), "loss_count" (what
+ * it is the mean over, with loss-norm=tokens or last-batch=pad or short), "grad_norm", "lr", "step",
  * "step_s", "slab_bytes", "state_bytes". */
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
 

@@ -262,6 +262,18 @@ weft_status weft_feed(weft_session *session, const char *input, const weft_tenso
     return run(SESSION_CTX(session), do_feed, &c);
 }
 
+static void do_rows(void *v)
+{
+    Call *c = v;
+    wf_session_set_rows(c->s->run, c->i);
+}
+
+weft_status weft_rows(weft_session *session, int rows)
+{
+    Call c = {.s = session, .i = rows};
+    return run(SESSION_CTX(session), do_rows, &c);
+}
+
 static void do_step(void *v)
 {
     Call *c = v;
@@ -279,7 +291,7 @@ weft_status weft_step(weft_session *session, double *loss)
     if (r == WEFT_OK && loss)
         *loss = wf_session_loss(session->run);
     if (r == WEFT_OK && loss) /* over micro-batches and ranks, where there are several */
-        wf_session_metric(session->run, "mean_loss", loss);
+        wf_session_metric(session->run, WF_PROG_STEP, "mean_loss", loss);
     return r;
 }
 
@@ -367,7 +379,7 @@ static void do_metric(void *v)
         c->number = (double)wf_session_slab_bytes(s);
     else if (!strcmp(c->text, "state_bytes"))
         c->number = (double)wf_session_state_bytes(s);
-    else if (!wf_session_metric(s, c->text, &c->number))
+    else if (!wf_session_metric(s, WF_PROG_STEP, c->text, &c->number))
         wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no metric %s", c->text);
 }
 

@@ -286,6 +286,8 @@ typedef enum { WF_OPTIM_SGD, WF_OPTIM_ADAM, WF_OPTIM_ADAMW, WF_OPTIM_RMSPROP, WF
 typedef enum { WF_SCHEDULE_CONSTANT, WF_SCHEDULE_LINEAR, WF_SCHEDULE_COSINE, WF_SCHEDULE_STEP,
                WF_SCHEDULE_ONE_CYCLE } WfSchedule;
 typedef enum { WF_GRADS_MEAN, WF_GRADS_SUM } WfGradReduce;
+typedef enum { WF_NORM_MEAN, WF_NORM_TOKENS } WfLossNorm;
+typedef enum { WF_LAST_DROP, WF_LAST_PAD, WF_LAST_SHORT } WfLastBatch;
 typedef enum { WF_BUFFERS_RANK0, WF_BUFFERS_MEAN, WF_BUFFERS_NONE, WF_BUFFERS_SYNC } WfBuffers;
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
 typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4 } WfIsa;
@@ -328,6 +330,7 @@ typedef struct {
     int64_t accumulate;               /* micro-batches in a step */
     bool check_finite;
     WfDeterministic deterministic;
+    WfLossNorm loss_norm;
     /* ranks */
     WfGradReduce grad_reduce;
     WfBuffers buffers;
@@ -339,6 +342,7 @@ typedef struct {
     /* data */
     WfStrings data, eval_data;        /* FILE or NAME=FILE */
     bool shuffle;
+    WfLastBatch last_batch;
     /* output */
     char *out, *resume;
     int64_t checkpoint_every;         /* steps; 0: never */

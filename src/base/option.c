@@ -111,6 +111,8 @@ const WfOptionRow wf_option_table[] = {
      "samples in a step, or in a micro-batch of it (default: the export's)"},
     {"accumulate", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(accumulate), "1", "K", 1, 65536, 0,
      "micro-batches in a step: their mean gradient is reduced, clipped and applied once"},
+    {"loss-norm", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(loss_norm), "mean", "mean|tokens", NO_RANGE,
+     "mean: of the means of all micro-batches and processes; tokens: one mean over all that their losses count"},
     {"seed", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(seed), "0", "N", COUNT(0), "of shuffling and of random ops"},
     {"threads", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(threads), "auto", "N", 1, 1024, 0,
      "threads of a step (default: all cores); results do not depend on it"},
@@ -145,6 +147,9 @@ const WfOptionRow wf_option_table[] = {
      "data to evaluate with after every epoch; repeatable"},
     {"shuffle", WF_OPTION_BOOL, WF_GROUP_DATA, SCALAR, AT(shuffle), "true", "", NO_RANGE,
      "visit the samples in another order in each epoch"},
+    {"last-batch", WF_OPTION_ENUM, WF_GROUP_DATA, PLAN, AT(last_batch), "drop", "drop|pad|short", NO_RANGE,
+     "samples that do not fill an epoch's last step: left out; a step filled up with rows that count for nothing; a step of "
+     "fewer rows, for exports with a dynamic batch size"},
 
     /* output */
     {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o"},

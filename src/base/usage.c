@@ -128,6 +128,21 @@ static void check_schedule(WfCtx *ctx, const WfOptions *o)
                 (long long)o->warmup_steps, (long long)total);
 }
 
+static void check_norm(WfCtx *ctx, const WfOptions *o)
+{
+    bool tokens = o->loss_norm == WF_NORM_TOKENS, uneven = o->last_batch != WF_LAST_DROP;
+    if (tokens && o->reduction == WF_REDUCE_SUM)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "leave reduction at mean",
+                   "option loss-norm: tokens divides by what a mean counts, but reduction sum counts nothing");
+    if ((tokens || uneven) && o->grad_reduce == WF_GRADS_SUM)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "leave grad-reduce at mean",
+                   "option %s divides by a count over all processes, which grad-reduce sum does not",
+                   tokens ? "loss-norm tokens" : "last-batch");
+    if (uneven && o->buffers == WF_BUFFERS_SYNC)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "leave last-batch at drop",
+                   "option buffers: sync takes statistics of all rows of a step, also of those that last-batch does not count");
+}
+
 void wf_options_check(WfCtx *ctx, const WfOptions *o)
 {
     if (o->reduction == WF_REDUCE_BATCHMEAN && o->loss != WF_LOSS_KL_DIV)
@@ -137,6 +152,7 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_only(ctx, o);
     check_optimizer(ctx, o);
     check_schedule(ctx, o);
+    check_norm(ctx, o);
     wf_device_core(ctx, o->device);
     int64_t leaves = o->nproc * o->accumulate;
     if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))

@@ -270,8 +270,8 @@ static void replay(Case *c)
         feed(c, t, k > 1 ? k - 1 : -1);
         wf_session_step(c->s->run);
         mean[t - 1] = loss[t - 1] = micro[t * k - 1] = wf_session_loss(c->s->run);
-        wf_session_metric(c->s->run, "mean_loss", &mean[t - 1]); /* over micro-batches and ranks */
-        wf_session_metric(c->s->run, "grad_norm", &norm[t - 1]);
+        wf_session_metric(c->s->run, WF_PROG_STEP, "mean_loss", &mean[t - 1]); /* over micro-batches and ranks */
+        wf_session_metric(c->s->run, WF_PROG_STEP, "grad_norm", &norm[t - 1]);
         if (t == 1 && k == 1)
             compare_outputs(c, WF_PROG_STEP, WF_XOUT_USER);
         if (t == 1)

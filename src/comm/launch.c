@@ -26,7 +26,7 @@ typedef struct {
 } Child;
 typedef struct {
     WfCtx *ctx;
-    const WfLaunch *l;
+    WfLaunch l;
     WfShared shared;
     Child *child;
     char program[4096]; /* its path: /proc/self/exe itself would name the ranks "exe" in ps */
@@ -40,7 +40,7 @@ typedef struct {
 
 static void signal_all(Launcher *x, int sig)
 {
-    for (int r = 0; r < x->l->nproc; r++)
+    for (int r = 0; r < x->l.nproc; r++)
         if (x->child[r].running)
             kill(x->child[r].pid, sig);
 }
@@ -65,12 +65,12 @@ static void end_all(void *p)
 {
     Launcher *x = p;
     signal_all(x, SIGKILL);
-    for (int r = 0; r < x->l->nproc; r++)
+    for (int r = 0; r < x->l.nproc; r++)
         while (x->child[r].running && waitpid(x->child[r].pid, NULL, 0) < 0 && errno == EINTR)
             ;
     wf_shared_close(&x->shared);
-    if (x->l->out)
-        wf_remove_trace(x->l->out);
+    if (x->l.out)
+        wf_remove_trace(x->l.out);
 }
 
 /* ---- starting ---- */
@@ -92,7 +92,7 @@ static char **environment(Launcher *x, WfArena *a, char *world)
 static void spawn(Launcher *x, WfArena *a, int r)
 {
     char world[96];
-    snprintf(world, sizeof world, "WEFT_WORLD=%d/%d/%d/%d", r, x->l->nproc, x->shared.fd, (int)getpid());
+    snprintf(world, sizeof world, "WEFT_WORLD=%d/%d/%d/%d", r, x->l.nproc, x->shared.fd, (int)getpid());
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, defaults;
@@ -109,7 +109,7 @@ static void spawn(Launcher *x, WfArena *a, int r)
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &defaults);
     Child *k = &x->child[r];
-    int err = posix_spawn(&k->pid, x->program, &files, &attr, x->l->argv, environment(x, a, world));
+    int err = posix_spawn(&k->pid, x->program, &files, &attr, x->l.argv, environment(x, a, world));
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attr);
     if (err)
@@ -162,7 +162,7 @@ static void judge(Launcher *x, int r)
 static void look(Launcher *x)
 {
     wf_watch_tick(&x->silence);
-    for (int r = 0; r < x->l->nproc && !wf_failed(&x->shared); r++) {
+    for (int r = 0; r < x->l.nproc && !wf_failed(&x->shared); r++) {
         double silent = wf_watch_silence(&x->silence, wf_rank_cell(&x->shared, r));
         if (!x->child[r].running || silent <= x->stall)
             continue;
@@ -174,7 +174,7 @@ static void look(Launcher *x)
 
 static void pass_on(Launcher *x)
 {
-    int sig = x->l->interrupt ? *x->l->interrupt : 0;
+    int sig = x->l.interrupt ? *x->l.interrupt : 0;
     if (!sig || x->interrupt)
         return;
     x->interrupt = sig;
@@ -202,14 +202,14 @@ static void press(Launcher *x, double *failed_at)
 
 static void watch(Launcher *x, WfArena *a)
 {
-    struct pollfd *p = WF_NEWN(a, struct pollfd, (size_t)x->l->nproc);
+    struct pollfd *p = WF_NEWN(a, struct pollfd, (size_t)x->l.nproc);
     double failed_at = 0;
     while (x->running) {
-        for (int r = 0; r < x->l->nproc; r++)
+        for (int r = 0; r < x->l.nproc; r++)
             p[r] = (struct pollfd){.fd = x->child[r].running ? x->child[r].fd : -1, .events = POLLIN};
-        poll(p, (nfds_t)x->l->nproc, wf_failed(&x->shared) ? 20 : 100);
+        poll(p, (nfds_t)x->l.nproc, wf_failed(&x->shared) ? 20 : 100);
         pass_on(x);
-        for (int r = 0; r < x->l->nproc; r++) {
+        for (int r = 0; r < x->l.nproc; r++) {
             if (!x->child[r].running)
                 continue;
             reap(x, r);
@@ -251,7 +251,7 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
     WfArena *a = wf_arena_scratch(ctx);
     Launcher *x = WF_NEW(a, Launcher);
     x->ctx = ctx;
-    x->l = l;
+    x->l = *l; /* a failure is cleaned up after when the caller's frame is gone */
     ssize_t n = readlink("/proc/self/exe", x->program, sizeof x->program - 1);
     x->program[n > 0 ? n : 0] = 0;
     if (l->program || n <= 0 ||

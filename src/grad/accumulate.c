@@ -5,16 +5,16 @@
  *
  * As in torch.optim with set_to_none, nothing is ever cleared: the first micro-batch of a step does not read what the
  * buffers hold. That saves a pass over them, and whatever an unfinished step has left there is harmless. grad/joint has
- * divided the gradients by K where they begin, as (loss / K).backward() does.
+ * divided the gradients by K where they begin, as (loss / K).backward() does; where it gives shares and weights instead (outputs
+ * loss_sum and loss_count), these are gathered, and grad/step divides.
  *
  * With --deterministic=elastic they are added in a balanced tree instead, which is the lower part of one tree over all
  * micro-batches of all ranks: comm adds the upper part. K is 2^L, and there is a buffer for each of L levels. Micro-batch i
  * ends as many pairs as i has ones at its end: level l holds the sum of 2^l micro-batches that waits for its partner.
  * A gradient is rounded as memory would round it before it is divided by K, which is exact, and added: it is the one that
  * a rank with a single micro-batch stores. */
-#include "grad/grad.h"
+#include "grad/private.h"
 
-#include "exe/exe.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -27,6 +27,7 @@ typedef struct {
     WfVal first;             /* is this the step's first micro-batch? */
     int *input;              /* by output of `from`: the (first) input of `to` that gathers it; -1 none */
     WfVal *sum;              /* by output of `from` */
+    bool weighted;           /* outputs loss_sum and loss_count are gathered, and nothing is divided by K */
     bool elastic;
     int levels;              /* elastic */
     WfVal store[MAX_LEVELS]; /* is this the micro-batch that leaves a sum at that level? */
@@ -42,6 +43,16 @@ static int add_buffer(Accumulate *a, WfVal v, const char *name, const char *of)
     return a->to->inputs.n - 1;
 }
 
+/* What output o gathers into, "" for what is not gathered. */
+static const char *gathered(const Accumulate *a, const WfOutput *o)
+{
+    if (o->role == WF_OUT_GRAD)
+        return wf_arena_printf(a->from->arena, "%s.grad", o->name);
+    if (a->weighted)
+        return o->role == WF_OUT_METRIC && !strncmp(o->name, "loss_", 5) ? o->name : "";
+    return o->role == WF_OUT_LOSS ? "mean_loss" : "";
+}
+
 static void add_buffers(Accumulate *a)
 {
     const WfGraph *g = a->from;
@@ -51,18 +62,16 @@ static void add_buffers(Accumulate *a)
         a->store[l] = wf_add_input(a->to, WF_IN_SCALAR, wf_arena_printf(a->to->arena, "accumulate.level%d", l), WF_BOOL, 0, NULL);
     for (int i = 0; i < g->outputs.n; i++) {
         const WfOutput *o = &g->outputs.at[i];
+        const char *name = gathered(a, o), *of = o->role == WF_OUT_GRAD ? o->name : NULL;
         a->input[i] = -1;
-        for (int l = 1; l <= a->levels && (o->role == WF_OUT_GRAD || o->role == WF_OUT_LOSS); l++) {
-            const char *name = o->role == WF_OUT_LOSS ? "mean_loss" : wf_arena_printf(g->arena, "%s.grad", o->name);
-            int at = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.level%d", name, l - 1), o->role == WF_OUT_GRAD ? o->name : NULL);
-            a->input[i] = l == 1 ? at : a->input[i];
-        }
-        if (a->elastic)
+        if (!*name)
             continue;
-        if (o->role == WF_OUT_GRAD)
-            a->input[i] = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.grad", o->name), o->name);
-        else if (o->role == WF_OUT_LOSS)
-            a->input[i] = add_buffer(a, o->val, "mean_loss", NULL);
+        for (int l = 0; l < a->levels; l++) {
+            int at = add_buffer(a, o->val, wf_arena_printf(g->arena, "%s.level%d", name, l), of);
+            a->input[i] = l == 0 ? at : a->input[i];
+        }
+        if (!a->elastic)
+            a->input[i] = add_buffer(a, o->val, name, of);
     }
 }
 
@@ -84,12 +93,12 @@ static void gather(Accumulate *a, const WfVal *map, WfVal v, int n, double share
     WfGraph *to = a->to;
     for (int i = 0; i < a->from->outputs.n; i++) {
         const WfOutput *o = &a->from->outputs.at[i];
-        bool wanted = a->elastic ? o->role == WF_OUT_GRAD || o->role == WF_OUT_LOSS : a->input[i] >= 0;
-        if (!wanted || o->val < v || o->val >= v + (WfVal)n)
+        if (!*gathered(a, o) || o->val < v || o->val >= v + (WfVal)n)
             continue;
         WfVal d = map[o->val];
         if (a->elastic) {
-            a->sum[i] = climb(a, i, wf_muls(to, wf_unary(to, "prim.rounded", d), share));
+            d = wf_unary(to, "prim.rounded", d);
+            a->sum[i] = climb(a, i, a->weighted ? d : wf_muls(to, d, share));
             continue;
         }
         if (o->role == WF_OUT_LOSS)
@@ -100,18 +109,6 @@ static void gather(Accumulate *a, const WfVal *map, WfVal v, int n, double share
 }
 
 /* ---- what a split of the batch changes ---- */
-
-/* Statistics over dimension 0: those of batch norm in training. */
-static bool mixes_samples(const WfNode *n)
-{
-    bool found = false;
-    if (strcmp(n->schema->name, "nn.normalize"))
-        return false;
-    const WfArg *dims = wf_arg(n, "dims");
-    for (int i = 0; i < dims->n; i++)
-        found |= dims->ints[i] == 0;
-    return found;
-}
 
 /* The node of a loss that is a sum and no mean; NULL: none is. */
 static const WfNode *summed_loss(const WfGraph *g)
@@ -127,36 +124,19 @@ static const WfNode *summed_loss(const WfGraph *g)
     return NULL;
 }
 
-/* Into the executable, which may come from a cache when it is used; without one now. */
-static void tell(WfPassEnv *env, WfGraph *g, const char *what, const WfNode *n)
-{
-    WfExe *x = env->out;
-    char *text = wf_arena_printf(x ? x->arena : g->arena, "--accumulate: %s: %s", what, wf_node_place(g, n));
-    if (!x) {
-        wf_log(g->ctx, WF_LOG_WARN, "%s", text);
-        return;
-    }
-    const char **all = WF_NEWN(x->arena, const char *, (size_t)x->n_warnings + 1);
-    for (int i = 0; i < x->n_warnings; i++)
-        all[i] = x->warnings[i];
-    all[x->n_warnings++] = text;
-    x->warnings = all;
-}
-
 /* Warns of what makes K micro-batches something else than one batch of K times the size. */
 static void warn(WfPassEnv *env, WfGraph *g)
 {
-    const WfNode *sum = summed_loss(g), *mixed = NULL;
-    for (int i = 1; i < g->nodes.n && !mixed; i++)
-        mixed = mixes_samples(wf_node(g, (WfNodeId)i)) ? wf_node(g, (WfNodeId)i) : NULL;
+    const WfNode *sum = summed_loss(g), *mixed = wf_grad_mixed(g);
     if (mixed && env->options->deterministic == WF_DETERMINISTIC_ELASTIC)
         wf_fail_node(g, mixed, WEFT_ERR_UNSUPPORTED,
                      "its statistics are those of each rank's and each micro-batch's samples, so that bits depend on the number "
                      "of ranks: --deterministic=elastic cannot hold");
     if (mixed)
-        tell(env, g, "statistics are those of each micro-batch, so the gradient is not the whole batch's", mixed);
+        wf_grad_warn(env, g, "--accumulate: statistics are those of each micro-batch, so the gradient is not the whole batch's",
+                     mixed);
     if (sum)
-        tell(env, g, "the loss is a sum, and its gradient the mean over the micro-batches", sum);
+        wf_grad_warn(env, g, "--accumulate: the loss is a sum, and its gradient the mean over the micro-batches", sum);
 }
 
 WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
@@ -166,6 +146,8 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
     Accumulate a = {.from = g, .to = to};
     bool *live = wf_live_nodes(g);
     double share = 1 / (double)env->options->accumulate;
+    for (int i = 0; i < g->outputs.n; i++)
+        a.weighted |= g->outputs.at[i].role == WF_OUT_METRIC && !strcmp(g->outputs.at[i].name, "loss_count");
     a.input = WF_NEWN(g->arena, int, (size_t)g->outputs.n + 1);
     a.sum = WF_NEWN(g->arena, WfVal, (size_t)g->outputs.n + 1);
     a.kept = wf_arena_alloc(g->arena, ((size_t)g->outputs.n + 1) * sizeof *a.kept);
@@ -185,10 +167,10 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g)
     }
     for (int i = 0; i < g->outputs.n; i++) {
         const WfOutput *o = &g->outputs.at[i];
-        bool gradient = o->role == WF_OUT_GRAD;
-        if (!gradient || !env->micro)
-            wf_add_output(to, o->role, o->name, gradient ? a.sum[i] : map[o->val], o->input);
-        if (o->role == WF_OUT_LOSS && !env->micro)
+        bool gradient = o->role == WF_OUT_GRAD, replaced = gradient || (o->role == WF_OUT_METRIC && *gathered(&a, o));
+        if (!replaced || !env->micro)
+            wf_add_output(to, o->role, o->name, replaced ? a.sum[i] : map[o->val], o->input);
+        if (o->role == WF_OUT_LOSS && !a.weighted && !env->micro)
             wf_add_output(to, WF_OUT_METRIC, "mean_loss", a.sum[i], 0);
         for (int l = 0; l < a.levels && a.kept[i][l] && env->micro; l++)
             wf_add_output(to, WF_OUT_UPDATE, to->inputs.at[a.input[i] + l].name, a.kept[i][l], a.input[i] + l);

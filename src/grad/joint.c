@@ -1,6 +1,6 @@
 /* The joint graph: loss, then the gradient of every trainable parameter, as nodes behind the forward pass. The loss is
  * the model's own first output, or one of PyTorch's losses applied to it. Evaluation takes the loss and stops there. */
-#include "grad/grad.h"
+#include "grad/private.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -127,7 +127,15 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     check_loss(to, loss, own);
     if (wf_rank_of(to, loss))
         loss = wf_reshape(to, loss, 0, NULL);
-    wf_add_output(to, WF_OUT_LOSS, "loss", loss, 0);
+    WfLossShare l = wf_grad_loss(env, to, loss);
+    for (int i = 0; i < to->outputs.n && own && l.loss != loss; i++) /* the model's own output of it is the same loss */
+        if (to->outputs.at[i].role == WF_OUT_USER && to->outputs.at[i].val == x)
+            to->outputs.at[i].val = wf_reshape(to, l.loss, wf_rank_of(to, x), wf_value(to, x)->shape);
+    wf_add_output(to, WF_OUT_LOSS, "loss", l.loss, 0);
+    if (l.weight) {
+        wf_add_output(to, WF_OUT_METRIC, "loss_sum", l.sum, 0);
+        wf_add_output(to, WF_OUT_METRIC, "loss_count", l.weight, 0);
+    }
     if (env->eval) {
         if (!own)
             wf_add_output(to, WF_OUT_USER, "predictions", x, 0);
@@ -140,9 +148,9 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
             input[n] = i;
             wrt[n++] = to->inputs.at[i].val;
         }
-    bool here = o && o->accumulate > 1 && o->deterministic != WF_DETERMINISTIC_ELASTIC;
+    bool here = o && o->accumulate > 1 && o->deterministic != WF_DETERMINISTIC_ELASTIC && !l.weight;
     WfVal seed = here ? wf_like(to, loss, 1 / (double)o->accumulate) : 0; /* as (loss / K).backward() */
-    wf_grad_backward(to, loss, seed, wrt, n, grad);
+    wf_grad_backward(to, l.sum, seed, wrt, n, grad);
     bool any = false;
     for (int i = 0; i < n; i++) {
         any |= grad[i] != 0;
@@ -152,5 +160,9 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     if (!any)
         wf_fail_at(g->ctx, WEFT_ERR_USAGE, NULL, "Check requires_grad and detach in the model.",
                    "no trainable parameter gets a gradient from the loss");
+    const WfNode *statistics = o && o->last_batch == WF_LAST_PAD ? wf_grad_mixed(to) : NULL;
+    if (statistics && !env->micro)
+        wf_grad_warn(env, to, "--last-batch=pad: statistics are those of all rows, also of padding", statistics);
+    wf_grad_guard_buffers(to, l.any);
     return to;
 }

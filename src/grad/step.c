@@ -204,6 +204,25 @@ static WfVal global_norm(Step *s, const WfOutput *grads, int n)
     return wf_unary(g, "prim.sqrt", total);
 }
 
+/* Where grad/joint gave shares and weights of a loss, gradients and loss are sums by now: over what counted in all of
+ * the step, once. Nothing counted: zeros. */
+static void normalise(WfGraph *g)
+{
+    WfVal sum = 0, count = 0;
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        sum = o->role == WF_OUT_METRIC && !strcmp(o->name, "loss_sum") ? o->val : sum;
+        count = o->role == WF_OUT_METRIC && !strcmp(o->name, "loss_count") ? o->val : count;
+    }
+    if (!sum || !count)
+        return;
+    count = wf_where(g, wf_binary(g, "prim.eq", count, wf_like(g, count, 0)), wf_like(g, count, 1), count);
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].role == WF_OUT_GRAD)
+            g->outputs.at[i].val = wf_div(g, g->outputs.at[i].val, wf_cast(g, count, wf_dtype_of(g, g->outputs.at[i].val)));
+    wf_add_output(g, WF_OUT_METRIC, "mean_loss", wf_div(g, sum, count), 0);
+}
+
 static WfVal clipped(Step *s, WfVal d, WfVal coef)
 {
     WfGraph *g = s->g;
@@ -263,6 +282,7 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
 {
     WfGraph *to = wf_graph_like(g, WF_JOINT);
     wf_graph_copy(g, to, NULL);
+    normalise(to);
     Step s = {.g = to, .o = env->options};
     check_patterns(&s);
     s.groups = WF_NEWN(g->arena, WfHyper, (size_t)to->inputs.n + 1);

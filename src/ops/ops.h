@@ -76,6 +76,17 @@ WfDtype wf_promote_float(WfGraph *g, const WfNode *n, const int *args, int n_arg
 WfDtype wf_dtype_of(WfGraph *g, WfVal v);
 int wf_rank_of(WfGraph *g, WfVal v);
 WfDim wf_size_of(WfGraph *g, WfVal v, int dim);                    /* negative dim from the end */
+/* ---- rows: which sample of the batch an element belongs to ---- */
+
+/* Along dimension dim, index i belongs to row i / inner % batch. NONE: the value does not depend on the batch; MIXED: not on
+ * one row each, or on which is not known. */
+enum { WF_ROWS_NONE = -1, WF_ROWS_MIXED = -2 };
+typedef struct { int dim; WfDim inner; } WfRows;
+/* By value, of a graph of level op or joint whose user inputs have `batch` rows in their first dimension. */
+WfRows *wf_rows(WfGraph *g, WfDim batch);
+/* A bool of like's shape, whose rows lie as r says: does the element belong to one of the first `count` (an i64) rows? */
+WfVal wf_rows_below(WfGraph *g, WfRows r, WfVal like, WfDim batch, WfVal count);
+
 #define WF_ALL_DIMS(rank) ((uint32_t)((1ull << (rank)) - 1))
 
 #endif

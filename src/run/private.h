@@ -10,6 +10,8 @@
 /* Value of a run-time scalar at step t (1-based) for a group; false if the name is unknown. */
 bool wf_scalar_value(const char *name, const WfExeGroup *g, double lr_now, int64_t t, double *out);
 
+enum { ALL_ROWS = INT32_MAX };
+
 typedef void (*WfKernelFn)(void *const *b, const long *s, long *st, long lo, long hi);
 
 /* ---- devices: memory.c ---- */
@@ -97,6 +99,7 @@ struct WfSession {
     uint64_t clock;
     double lr;
     int64_t steps;
+    int64_t rows;            /* of the next run, how many count */
     int micro;               /* micro-batches of the present step done so far */
     bool torn;               /* one of them failed: what is gathered is worth nothing */
     uint64_t seed;

@@ -30,6 +30,10 @@ void wf_session_compare(WfSession *s, bool buffers);
 /* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte
  * aligned... in any case only during the run. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */
 void wf_session_feed(WfSession *s, const char *name, const WfTensor *t);
+/* Of the next run only the first `rows` rows count, the others are padding; that run raises WEFT_ERR_USAGE unless its step
+ * was compiled with --last-batch=pad. With short, and several ranks or micro-batches, 0: the rows fed are anybody's. */
+void wf_session_set_rows(WfSession *s, int64_t rows);
+bool wf_session_masks(const WfSession *s, WfProgramKind kind);  /* can any number of that program's rows be padding? */
 /* Runs a micro-batch of a step compiled with --accumulate K: forward and backward, its gradients kept. K - 1 of them come
  * before each wf_session_step, which takes the last one; raises WEFT_ERR_USAGE otherwise, changing nothing. After any other
  * failure of either call the micro-batches of the step are dropped: it begins again with its first. */
@@ -56,7 +60,8 @@ void wf_session_replace(WfSession *s, const char *name, void *memory);
 int wf_session_outputs(const WfSession *s, WfProgramKind kind);
 void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out);
 double wf_session_loss(WfSession *s);                    /* of the last run; NaN when the program has none */
-bool wf_session_metric(WfSession *s, const char *name, double *out); /* METRIC outputs of the last step */
+/* METRIC outputs of a program's last run. */
+bool wf_session_metric(WfSession *s, WfProgramKind kind, const char *name, double *out);
 int64_t wf_session_slab_bytes(const WfSession *s);       /* planned peak of the current binding, scratch included */
 int64_t wf_session_state_bytes(const WfSession *s);
 int wf_session_threads(const WfSession *s);

@@ -106,6 +106,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->arena = a;
     s->ctx = ctx;
     s->object_fd = -1;
+    s->rows = ALL_ROWS;
     wf_arena_at_free(a, release, s);
     s->x = x;
     s->device = x->core >= 0;
@@ -217,6 +218,23 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
 void wf_session_set_lr(WfSession *s, double lr) { s->lr = lr; }
 void wf_session_set_seed(WfSession *s, uint64_t seed) { s->seed = seed; }
 void wf_session_set_check_finite(WfSession *s, bool on) { s->check_finite = on; }
+void wf_session_set_rows(WfSession *s, int64_t rows)
+{
+    if (rows < 0)
+        wf_fail(s->ctx, WEFT_ERR_USAGE, "%lld rows of a batch cannot count", (long long)rows);
+    s->rows = rows;
+}
+
+bool wf_session_masks(const WfSession *s, WfProgramKind kind)
+{
+    for (int i = 0; i < s->x->n_inputs; i++) {
+        const WfExeInput *in = &s->x->inputs[i];
+        if (in->role == WF_XIN_SCALAR && (!strcmp(in->name, "batch.rows") || (kind == WF_PROG_EVAL && !strcmp(in->name, "eval.rows"))))
+            return true;
+    }
+    return false;
+}
+
 void wf_session_set_step(WfSession *s, int64_t step)
 {
     s->steps = step;
@@ -314,13 +332,13 @@ double wf_session_loss(WfSession *s)
     return NAN;
 }
 
-bool wf_session_metric(WfSession *s, const char *name, double *out)
+bool wf_session_metric(WfSession *s, WfProgramKind kind, const char *name, double *out)
 {
-    const WfExeProgram *p = &s->x->program[WF_PROG_STEP];
+    const WfExeProgram *p = &s->x->program[kind];
     for (int k = 0; k < p->n_outputs; k++)
         if (p->outputs[k].role == WF_XOUT_METRIC && !strcmp(p->outputs[k].name, name)) {
             WfTensor t;
-            wf_session_output(s, WF_PROG_STEP, k, &t);
+            wf_session_output(s, kind, k, &t);
             *out = scalar_of(&t);
             return t.data != NULL;
         }

@@ -230,9 +230,24 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     raise_checks(s, b);
 }
 
-static void set_scalars(WfSession *s)
+/* How many rows of the batch count in the run that begins. */
+static int64_t take_rows(WfSession *s, WfProgramKind kind)
+{
+    int64_t rows = s->rows;
+    bool none = false;
+    s->rows = ALL_ROWS;
+    for (int i = 0; i < s->x->n_inputs; i++)
+        none |= s->x->inputs[i].role == WF_XIN_SCALAR && !strcmp(s->x->inputs[i].name, "batch.any");
+    if (rows != ALL_ROWS && !wf_session_masks(s, kind) && (rows || !none || kind == WF_PROG_EVAL))
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it with --last-batch=pad; with short feed fewer rows, or tell that 0 count.",
+                   "the step was not compiled for a batch of which %lld rows count", (long long)rows);
+    return rows;
+}
+
+static void set_scalars(WfSession *s, WfProgramKind kind)
 {
     const WfExe *x = s->x;
+    int64_t rows = take_rows(s, kind);
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
         double v = 0;
@@ -240,6 +255,10 @@ static void set_scalars(WfSession *s)
             continue;
         if (!strcmp(in->name, "accumulate.first")) {
             wf_store_f64(in->dtype, &s->scalars[i], s->micro == 0);
+            continue;
+        }
+        if (!strcmp(in->name, "batch.rows") || !strcmp(in->name, "batch.any") || !strcmp(in->name, "eval.rows")) {
+            wf_store_f64(in->dtype, &s->scalars[i], in->dtype == WF_BOOL ? rows != 0 : (double)rows);
             continue;
         }
         if (!strncmp(in->name, "accumulate.level", 16)) { /* the micro-batch whose number ends in that many ones */
@@ -269,7 +288,7 @@ static void run_training(WfSession *s, WfProgramKind kind)
 {
     const WfExeProgram *p = &s->x->program[kind];
     WfBinding *b = wf_bind(s, kind);
-    set_scalars(s);
+    set_scalars(s, kind);
     s->torn = s->x->accumulate > 1;
     wf_execute(s, b, 0, p->commit);
     wf_execute(s, b, p->commit, p->n_calls);
@@ -316,6 +335,6 @@ void wf_session_forward(WfSession *s, bool eval)
         wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Use the evaluation form, or finish the step first.",
                    "the training form cannot run by itself between the micro-batches of a step");
     WfBinding *b = wf_bind(s, kind);
-    set_scalars(s);
+    set_scalars(s, kind);
     wf_execute(s, b, 0, eval ? p->n_calls : p->commit);
 }

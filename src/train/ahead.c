@@ -38,9 +38,9 @@ static bool stopped(WfAhead *h)
 static void gather(WfAhead *h, int64_t k)
 {
     WfOrder order = wf_order(h->data->samples, h->seed, k / h->per_epoch, h->shuffle);
-    int64_t n = wf_order_batch(&order, wf_share_batch(h->share, k % h->per_epoch), h->batch, h->index);
+    wf_order_batch(&order, wf_share_batch(h->share, k % h->per_epoch), h->batch, h->index);
     for (int i = 0; i < h->data->n && !stopped(h); i++)
-        wf_dataset_gather(h->data, i, h->index, n, h->buffer[k % 2][i]);
+        wf_dataset_gather(h->data, i, h->index, h->batch, h->buffer[k % 2][i]);
 }
 
 static void *work(void *p)

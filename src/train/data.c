@@ -355,5 +355,7 @@ int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *i
     int64_t first = batch * size, left = (int64_t)o->n - first, count = left < size ? left : size;
     for (int64_t i = 0; i < count; i++)
         index[i] = wf_order_at(o, first + i);
+    for (int64_t i = count > 0 ? count : 0; i < size; i++)
+        index[i] = count > 0 ? index[0] : wf_order_at(o, 0);
     return count > 0 ? count : 0;
 }

@@ -19,6 +19,7 @@ typedef struct {
     int n_inputs;
     int64_t batch, per_epoch, total; /* rows of a micro-batch; steps */
     int64_t micro;               /* micro-batches in a step */
+    bool cut;                    /* an epoch's last batch may have fewer rows */
     int64_t *index;
     void **buffer;               /* by input */
     WfAhead *ahead;              /* NULL: batches are gathered in place */
@@ -253,14 +254,19 @@ static double without_padding(Loop *l, const WfDataset *d, double mean, int64_t 
     return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
 }
 
-/* Ranks whose forward passes speak with each other take the same number of batches, of one size. */
-static void check_rounds(const Loop *l, const WfDataset *d)
+/* Does the model's forward pass speak with that of other ranks? They then take the same number of batches, of one size. */
+static bool speaks(const Loop *l)
 {
     const WfExeProgram *p = &l->t->exe->program[WF_PROG_EVAL];
-    bool speaks = false;
+    bool any = false;
     for (int c = 0; c < p->n_calls; c++)
-        speaks |= p->calls[c].kind == WF_CALL_START;
-    if (speaks && l->ranks > 1 && d->samples % (l->batch * l->ranks))
+        any |= p->calls[c].kind == WF_CALL_START;
+    return any && l->ranks > 1;
+}
+
+static void check_rounds(const Loop *l, const WfDataset *d)
+{
+    if (speaks(l) && d->samples % (l->batch * l->ranks))
         wf_fail_at(l->t->ctx, WEFT_ERR_DATA, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
                    "the model's forward pass has collectives, so all ranks evaluate together, but %lld rows are no multiple "
                    "of %lld ranks x %lld",
@@ -269,11 +275,13 @@ static void check_rounds(const Loop *l, const WfDataset *d)
 
 static WfEvaluation evaluate(Loop *l, const WfDataset *d)
 {
+    WfSession *s = l->t->session;
     double loss = 0, weight = 0;
     int64_t hits = 0, seen = 0;
-    int ignoring = ignoring_input(l);
+    bool masks = wf_session_masks(s, WF_PROG_EVAL);
+    int ignoring = masks ? -1 : ignoring_input(l);
     check_rounds(l, d);
-    l->ignore = ignoring < 0 ? -100 : strtoll(plan_option(l, "ignore-index"), NULL, 10);
+    l->ignore = strtoll(*plan_option(l, "ignore-index") ? plan_option(l, "ignore-index") : "-100", NULL, 10);
     for (int64_t at = l->rank * l->batch; at < d->samples; at += l->batch * l->ranks) {
         int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
         int64_t count = fits(l->t->exe, valid) ? valid : l->batch;
@@ -281,14 +289,19 @@ static WfEvaluation evaluate(Loop *l, const WfDataset *d)
         for (int64_t i = 0; i < count; i++)
             l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
         feed(l, d, count, valid, ignoring);
-        wf_session_forward(l->t->session, true);
+        if (valid < count && masks)
+            wf_session_set_rows(s, valid);
+        wf_session_forward(s, true);
         WfTensor p;
-        double b = wf_session_loss(l->t->session);
+        double b = wf_session_loss(s), sum, share;
         if (predictions(l->t, &p))
             count_hits(l, &p, count, valid, &hits, &seen);
-        if (ignoring < 0 && valid < count)
+        if (ignoring < 0 && valid < count && !masks)
             b = without_padding(l, d, b, count, valid);
-        if (isfinite(b) || valid == count) {
+        if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
+            loss += sum; /* one mean over everything that counts */
+            weight += share;
+        } else if (isfinite(b) || valid == count) {
             loss += b * (double)valid;
             weight += (double)valid;
         }
@@ -462,15 +475,20 @@ static void evaluation(Loop *l)
 
 /* ---- the loop ---- */
 
-static void next_batch(Loop *l, const WfOrder *order, int64_t batch)
+/* The rank's batch `own` of an epoch, which may hold fewer samples than others, or none, in the last step. */
+static void next_batch(Loop *l, const WfOrder *order, int64_t own)
 {
+    int64_t batch = wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, own), left = l->data->samples - batch * l->batch;
+    int64_t valid = left < 0 ? 0 : left < l->batch ? left : l->batch, count = l->cut && valid ? valid : l->batch;
     if (l->ahead) {
         l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next batch */
-        hand_in(l, l->data, l->batch);
+        hand_in(l, l->data, count);
     } else {
-        int64_t n = wf_order_batch(order, wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, batch), l->batch, l->index);
-        feed(l, l->data, n, n, -1);
+        wf_order_batch(order, batch, l->batch, l->index);
+        feed(l, l->data, count, count, -1);
     }
+    if (valid < count)
+        wf_session_set_rows(l->t->session, valid);
     if (!l->first_step)
         l->first_step = wf_now();
 }
@@ -479,7 +497,7 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
 {
     WfSession *s = l->t->session;
     const WfOptions *o = l->t->options;
-    double lr = l->t->lr, norm = NAN;
+    double lr = l->t->lr, norm = NAN, count;
     for (int64_t m = 0; m + 1 < l->micro; m++) {
         next_batch(l, order, step * l->micro + m);
         wf_session_micro(s);
@@ -492,8 +510,8 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
     double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
     *commit = now;
     l->mark.step++;
-    wf_session_metric(s, "grad_norm", &norm);
-    wf_session_metric(s, "mean_loss", &loss); /* over micro-batches and ranks */
+    wf_session_metric(s, WF_PROG_STEP, "grad_norm", &norm);
+    wf_session_metric(s, WF_PROG_STEP, "mean_loss", &loss); /* over micro-batches and ranks */
     if (o->check_replicas && l->mark.step % o->check_replicas == 0)
         wf_session_compare(s, false);
     if (l->metrics) {
@@ -502,6 +520,8 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
         wf_str_putc(&line, '{');
         number(&line, "step", (double)l->mark.step);
         number(&line, "loss", loss);
+        if (wf_session_metric(s, WF_PROG_STEP, "loss_count", &count))
+            number(&line, "loss_count", count); /* what its mean is over */
         number(&line, "lr", lr);
         number(&line, "grad_norm", norm);
         number(&line, "step_ms", ms);
@@ -566,6 +586,35 @@ static void resume(Loop *l)
         fprintf(stderr, "%s holds no checkpoint: starting at step 0\n", o->resume);
 }
 
+/* Steps of an epoch, and what is to become of samples that do not fill the last of them. */
+static void plan_epochs(Loop *l)
+{
+    WfCtx *ctx = l->t->ctx;
+    int64_t samples = l->data->samples, batches = l->micro * l->ranks, rest = samples % l->batch;
+    l->cut = !strcmp(plan_option(l, "last-batch"), "short");
+    l->per_epoch = samples / l->batch / batches;
+    if (strcmp(plan_option(l, "last-batch"), "drop"))
+        l->per_epoch += samples > l->per_epoch * l->batch * batches;
+    if (l->cut && rest && !fits(l->t->exe, rest)) {
+        int64_t lo = l->batch, hi;
+        if (l->t->exe->n_symbols)
+            wf_exe_sizes(&l->t->exe->symbols[0], &lo, &hi);
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                   "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...}, or use --last-batch=pad.",
+                   "--last-batch short: the last batch of an epoch has %lld samples, and the export allows %lld%s", (long long)rest,
+                   (long long)lo, l->t->exe->n_symbols ? " and more, in its steps" : " only");
+    }
+    if (l->cut && speaks(l) && samples % (l->batch * batches))
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Use --last-batch=pad or drop.",
+                   "--last-batch short: the model's forward pass has collectives, which need batches of one size on all ranks");
+    if (!l->per_epoch && l->micro > 1)
+        wf_fail(ctx, WEFT_ERR_DATA, "%lld samples do not fill one step of %lld batches of %lld%s", (long long)samples,
+                (long long)l->micro, (long long)l->batch, l->ranks > 1 ? " on every rank" : "");
+    if (!l->per_epoch)
+        wf_fail(ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)samples,
+                (long long)(l->batch * l->ranks), l->ranks > 1 ? " (the batches of all ranks together)" : "");
+}
+
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
@@ -588,13 +637,7 @@ void wf_train(WfTraining *t)
     l.batch = wf_train_batch(t->ctx, t->exe, o);
     wf_ranks_agree(t, l.data, l.batch);
     l.micro = wf_session_micro_batches(t->session);
-    l.per_epoch = l.data->samples / l.batch / (l.micro * l.ranks); /* an incomplete last step is left out */
-    if (!l.per_epoch && l.micro > 1)
-        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one step of %lld batches of %lld%s",
-                (long long)l.data->samples, (long long)l.micro, (long long)l.batch, l.ranks > 1 ? " on every rank" : "");
-    if (!l.per_epoch)
-        wf_fail(t->ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)l.data->samples,
-                (long long)(l.batch * l.ranks), l.ranks > 1 ? " (the batches of all ranks together)" : "");
+    plan_epochs(&l);
     l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
     l.mark.samples = l.data->samples;
     l.mark.step_rows = l.batch * l.micro * l.ranks;

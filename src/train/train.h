@@ -76,7 +76,8 @@ typedef struct {
 /* The order of epoch `epoch` (from 0) under `seed`; without shuffling, the order of the file. n >= 1. */
 WfOrder wf_order(int64_t n, uint64_t seed, int64_t epoch, bool shuffle);
 int64_t wf_order_at(const WfOrder *o, int64_t i);
-/* Indices of batch `batch` (from 0) of `size` samples; returns how many there are (less than `size` at the end). */
+/* Indices of batch `batch` (from 0) of `size` samples; returns how many there are (less than `size` at the end; the others
+ * repeat the first, the epoch's where the batch has none). */
 int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *index);
 
 /* ---- reading ahead ---- */

@@ -45,11 +45,10 @@ static WfVal reduced(WfGraph *to, WfVal v, const char *how, const char *of, cons
     return r;
 }
 
-/* With accumulation the step's loss is a metric already: the mean over its micro-batches. */
-static bool has_mean_loss(const WfGraph *g)
+static bool has_metric(const WfGraph *g, const char *name)
 {
     for (int i = 0; i < g->outputs.n; i++)
-        if (g->outputs.at[i].role == WF_OUT_METRIC && !strcmp(g->outputs.at[i].name, "mean_loss"))
+        if (g->outputs.at[i].role == WF_OUT_METRIC && !strcmp(g->outputs.at[i].name, name))
             return true;
     return false;
 }
@@ -69,11 +68,15 @@ WfGraph *wf_weave_replicate(WfPassEnv *env, WfGraph *g)
             wf_copy_node(g, wf_node(g, (WfNodeId)i), to, map);
     wf_copy_outputs(g, to, map);
     int n = to->outputs.n;
-    bool gathered = has_mean_loss(to);
+    /* with accumulation the step's loss is a metric already; shares and weights of a loss become sums, and grad/step divides */
+    bool weighted = has_metric(to, "loss_count"), gathered = weighted || has_metric(to, "mean_loss");
+    const char *how = weighted || o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean";
     for (int i = 0; i < n; i++) {
         WfOutput out = to->outputs.at[i];
         if (out.role == WF_OUT_GRAD)
-            to->outputs.at[i].val = reduced(to, out.val, o->grad_reduce == WF_GRADS_SUM ? "sum" : "mean", out.name, "grad");
+            to->outputs.at[i].val = reduced(to, out.val, how, out.name, "grad");
+        if (out.role == WF_OUT_METRIC && !strncmp(out.name, "loss_", 5))
+            to->outputs.at[i].val = reduced(to, out.val, "sum", out.name, "sum");
         if (out.role == WF_OUT_METRIC && !strcmp(out.name, "mean_loss"))
             to->outputs.at[i].val = reduced(to, out.val, "mean", "mean", "loss");
         if (out.role == WF_OUT_LOSS && !gathered && wf_dtype_is_float(wf_value(to, out.val)->dtype))
