@@ -12,6 +12,7 @@
 #include <string.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 const char *wf_cache_dir(WfCtx *ctx, WfArena *a, const WfOptions *o)
 {
@@ -84,12 +85,14 @@ static void key_of(weft_program *p, char hex[65])
     wf_sha_hex(h, hex);
 }
 
-typedef struct { weft_program *p; const char *path, *cache; const WfExe *x; } Cached;
+typedef struct { weft_program *p; const char *path, *cache; const WfExe *x; const WfFile *entry; } Cached;
 
 static void load_entry(void *v)
 {
     Cached *c = v;
-    c->x = wf_exe_load(c->p->ctx, c->p->arena, c->path);
+    wf_log(c->p->ctx, WF_LOG_DEBUG, "reading %s", c->path);
+    c->entry = wf_file_map(c->p->ctx, c->p->arena, c->path);
+    c->x = wf_exe_open(c->p->ctx, c->p->arena, c->entry);
 }
 
 static void store_entry(void *v)
@@ -125,9 +128,27 @@ static const WfExe *compile_with(weft_program *p, const char *cache)
     return c.x;
 }
 
-void wf_program_compile(weft_program *p)
+/* The file of the cache that holds the step, whether or not it is there; NULL without a cache. */
+static const char *entry_path(weft_program *p, const char *cache)
 {
     char hex[65];
+    if (!cache || !p->identity)
+        return NULL;
+    key_of(p, hex);
+    return wf_arena_printf(p->arena, "%s/x/%.2s/%s.weft", cache, hex, hex + 2);
+}
+
+bool wf_program_cached(weft_program *p)
+{
+    const char *cache = wf_cache_dir(p->ctx, p->arena, &p->options), *path;
+    wf_machine_load(p->ctx, p->arena, cache, &p->options.machine);
+    path = entry_path(p, cache);
+    return path && wf_file_exists(path);
+}
+
+/* The step, and the file that it came from or went to (NULL: none). */
+static const WfFile *compile_step(weft_program *p)
+{
     double t = wf_now();
     if (p->build && !p->options.accept_lost_stopgrad)
         wf_fail_at(p->ctx, WEFT_ERR_UNSUPPORTED, p->path,
@@ -138,26 +159,54 @@ void wf_program_compile(weft_program *p)
     Cached c = {.p = p};
     if (p->options.nproc > 1)
         wf_machine_load(p->ctx, p->arena, cache, &p->options.machine);
-    if (cache && p->identity) {
-        key_of(p, hex);
-        c.path = wf_arena_printf(p->arena, "%s/x/%.2s/%s.weft", cache, hex, hex + 2);
-        if (wf_file_exists(c.path) && !p->options.dump_dir) { /* dumps are made by compiling */
-            if (wf_guard(p->ctx, load_entry, &c) == WEFT_OK) {
-                p->exe = c.x;
-                p->from_cache = true;
-                p->compile_s = wf_now() - t;
-                wf_program_warn(p);
-                return;
-            }
-            wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
+    c.path = entry_path(p, cache);
+    if (c.path && wf_file_exists(c.path) && !p->options.dump_dir) { /* dumps are made by compiling */
+        if (wf_guard(p->ctx, load_entry, &c) == WEFT_OK) {
+            p->exe = c.x;
+            p->from_cache = true;
+            p->compile_s = wf_now() - t;
+            wf_program_warn(p);
+            return c.entry;
         }
+        wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
     }
     p->exe = compile_with(p, cache);
     p->compile_s = wf_now() - t;
     wf_program_warn(p);
     c.x = p->exe;
-    if (c.path && wf_guard(p->ctx, store_entry, &c) != WEFT_OK)
-        wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);
+    if (!c.path)
+        return NULL;
+    if (wf_guard(p->ctx, store_entry, &c) == WEFT_OK)
+        return wf_file_map(p->ctx, p->arena, c.path);
+    wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);
+    return NULL;
+}
+
+void wf_program_compile(weft_program *p) { compile_step(p); }
+
+/* The bytes of a step that no cache holds. */
+static const WfFile *scratch_entry(weft_program *p)
+{
+    const char *dir = wf_env("TMPDIR");
+    char *path = wf_arena_printf(p->arena, "%s/weft-%d-shared.weft", dir && *dir ? dir : "/tmp", (int)getpid());
+    wf_exe_save(p->ctx, p->exe, path);
+    const WfFile *f = wf_file_map(p->ctx, p->arena, path);
+    unlink(path);
+    return f;
+}
+
+void wf_program_compile_together(weft_program *p, WfComm *comm)
+{
+    bool first = wf_comm_rank(comm) == 0;
+    const WfFile *entry = first ? compile_step(p) : NULL;
+    if (wf_comm_size(comm) == 1)
+        return;
+    if (first && !entry)
+        entry = scratch_entry(p);
+    WfFile f = {.path = wf_arena_strdup(p->arena, "the step that rank 0 compiled"), .size = entry ? entry->size : 0};
+    f.at = wf_comm_share(comm, p->arena, 0, entry ? entry->at : NULL, &f.size, "the compiled step");
+    if (!first)
+        p->exe = wf_exe_open(p->ctx, p->arena, &f);
 }
 
 bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)

@@ -40,10 +40,16 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
         wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     WfComm *comm = wf_cli_join(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
-    if (!p->exe)
+    bool launches = o->nproc > 1 && !comm;
+    if (comm)
+        wf_ranks_compare(ctx, comm, &p->options, p->identity, p->identity_size);
+    if (!p->exe && comm)
+        wf_program_compile_together(p, comm);
+    else if (!p->exe && !(launches && (!wf_cache_dir(ctx, p->arena, &p->options) || wf_program_cached(p))))
         wf_program_compile(p);
-    wf_need_training(p);
-    if (o->nproc > 1 && !comm) { /* compiled once, here; the ranks take it from the cache */
+    if (p->exe)
+        wf_need_training(p);
+    if (launches) { /* the step is in the cache, for rank 0 to share; without a cache rank 0 compiles */
         weft_program_free(p);
         if (o->out)
             wf_mkdirs(ctx, o->out);

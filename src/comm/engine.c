@@ -491,6 +491,8 @@ void wf_comm_run(WfComm *c, WfGroup *g, const WfCommOp *op)
 
 static void control(WfComm *c, const WfCommOp *op, double timeout)
 {
+    wf_log(c->ctx, WF_LOG_DEBUG, "rank %d: %s: %s among %d ranks", c->rank, op->node, wf_collective_name(op->kind),
+           c->size);
     finish(c, enqueue(c, c->control, op), timeout > 0 ? timeout : c->options.timeout);
 }
 

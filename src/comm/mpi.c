@@ -527,6 +527,8 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
     c->state = m;
     c->transport = &mpi;
     m->p = wf_find_plugin(c, info, host_comm);
+    if (!host_comm && (info->by == WF_BY_OPENMPI || info->by == WF_BY_MPICH) && info->local_rank >= 0)
+        m->info = (WfMpiInfo){.local_rank = info->local_rank, .local_size = info->local_size};
     const char *err = m->p->open(host_comm, &m->world, &m->info);
     if (err)
         wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be used: %s", m->p->name, err);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { WF_MPI_ABI = 1 };
+enum { WF_MPI_ABI = 2 };
 typedef enum { WF_MPI_SINGLE, WF_MPI_FUNNELED, WF_MPI_SERIALIZED, WF_MPI_MULTIPLE } WfMpiLevel;
 
 typedef struct WfMpiWorld WfMpiWorld; /* of the plugin */
@@ -22,7 +22,8 @@ typedef struct WfMpiPlugin {
     int abi;
     const char *name;                 /* "Open MPI 4.1.4" */
     size_t request_size;              /* of an MPI_Request; arrays of requests are `request_size * n` bytes */
-    /* host_comm: NULL for the whole world, or points to the host program's MPI_Comm */
+    /* host_comm: NULL for the whole world, or points to the host program's MPI_Comm. info->local_size is what the
+     * launcher said, with local_rank; 0: MPI is asked, which takes seconds where many ranks share a core. */
     const char *(*open)(void *host_comm, WfMpiWorld **out, WfMpiInfo *info);
     const char *(*send)(WfMpiWorld *w, const void *p, size_t bytes, int peer, int tag, void *request);
     const char *(*recv)(WfMpiWorld *w, void *p, size_t bytes, int peer, int tag, void *request); /* peer -1: any */

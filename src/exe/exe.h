@@ -144,6 +144,7 @@ typedef struct {
 
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises WEFT_ERR_FILE */
+WfExe *wf_exe_open(WfCtx *ctx, WfArena *a, const WfFile *f);           /* the same of bytes that are there; f stays */
 /* The same from exe.json alone: without kernels and weights. */
 WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what);
 /* Smallest and largest size of the dimension that tells s. */

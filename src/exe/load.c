@@ -372,7 +372,12 @@ WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, co
 
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path)
 {
-    WfFile *f = wf_file_map(ctx, a, path);
+    return wf_exe_open(ctx, a, wf_file_map(ctx, a, path));
+}
+
+WfExe *wf_exe_open(WfCtx *ctx, WfArena *a, const WfFile *f)
+{
+    const char *path = f->path;
     WfZip *z = wf_zip_open(ctx, a, f, true);
     const WfZipEntry *e = wf_zip_find(z, "exe.json"), *w = wf_zip_find(z, "weights.safetensors");
     Load l = {.ctx = ctx, .a = a, .path = path};

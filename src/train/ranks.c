@@ -18,20 +18,12 @@ static bool own(const char *name)
 /* What all ranks must have in common, a line each. */
 static void describe(const WfTraining *t, const WfDataset *d, int64_t batch, WfStr *s)
 {
-    const WfOptions *o = t->options;
     wf_str_printf(s, "the model (signature %.16s)\n", t->exe->signature ? t->exe->signature : "none");
     wf_str_printf(s, "the instruction set %s\n", wf_isa_name(t->exe->isa));
     wf_str_printf(s, "%lld training samples\n", (long long)d->samples);
     wf_str_printf(s, "batches of %lld\n", (long long)batch);
     for (int i = 0; i < d->n; i++)
         wf_str_printf(s, "input %s as %s in the file\n", d->columns[i].input->name, wf_dtype_name(d->columns[i].dtype));
-    for (const WfOptionRow *r = wf_option_table; r->name; r++) {
-        if (own(r->name))
-            continue;
-        wf_str_printf(s, "--%s ", r->name);
-        wf_option_text(o, r, s);
-        wf_str_putc(s, '\n');
-    }
     wf_str_printf(s, "a step of %d calls\n", t->exe->program[WF_PROG_STEP].n_calls);
     for (int i = 0; i < t->exe->program[WF_PROG_STEP].n_calls; i++) {
         const WfExeCall *c = &t->exe->program[WF_PROG_STEP].calls[i];
@@ -54,33 +46,60 @@ static void first_difference(WfArena *a, const char *x, const char *y, char **in
     *in_y = wf_arena_strndup(a, y, strcspn(y, "\n"));
 }
 
-void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch)
+/* Raises on all ranks when their texts differ, naming the first line that does. */
+static void compare(WfCtx *ctx, WfComm *comm, WfArena *a, const WfStr *s, const char *what)
 {
-    if (!t->comm)
-        return;
     enum { TEXT = 1 << 16 };
-    int size = wf_comm_size(t->comm), rank = wf_comm_rank(t->comm);
-    WfArena *a = wf_arena_scratch(t->ctx);
-    WfStr s = {.arena = a};
-    describe(t, d, batch, &s);
-    uint64_t mine = wf_hash64(s.at, s.n, 0), *all = WF_NEWN(a, uint64_t, (size_t)size);
-    wf_comm_exchange(t->comm, &mine, sizeof mine, all, 0, "the agreement on the step");
+    int size = wf_comm_size(comm), rank = wf_comm_rank(comm);
+    uint64_t mine = wf_hash64(s->at, s->n, 0), *all = WF_NEWN(a, uint64_t, (size_t)size);
+    wf_comm_exchange(comm, &mine, sizeof mine, all, 0, what);
     bool same = true;
     for (int r = 1; r < size; r++)
         same &= all[r] == all[0];
     if (!same) { /* everyone knows it: the texts themselves say what differs */
         char *text = WF_NEWN(a, char, TEXT), *texts = WF_NEWN(a, char, (size_t)TEXT * (size_t)size), *x, *y;
-        memcpy(text, s.at, s.n < TEXT - 1 ? s.n : TEXT - 1);
-        wf_comm_exchange(t->comm, text, TEXT, texts, 0, "the agreement on the step");
+        memcpy(text, s->at, s->n < TEXT - 1 ? s->n : TEXT - 1);
+        wf_comm_exchange(comm, text, TEXT, texts, 0, what);
         int other = 1;
         while (all[other] == all[0])
             other++;
         if (rank && all[rank] != all[0])
             other = rank;
         first_difference(a, texts, texts + (size_t)other * TEXT, &x, &y);
-        wf_fail_at(t->ctx, WEFT_ERR_RANK, NULL, "Start all ranks with the same model, data and options.",
+        wf_fail_at(ctx, WEFT_ERR_RANK, NULL, "Start all ranks with the same model, data and options.",
                    "the ranks do not agree: rank 0 has %s, rank %d has %s", *x ? x : "less", other, *y ? y : "less");
     }
+}
+
+void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_t *model, size_t model_size)
+{
+    WfArena *a = wf_arena_scratch(ctx);
+    WfStr s = {.arena = a};
+    if (model)
+        wf_str_printf(&s, "a model file of %zu bytes of graph (hash %016llx)\n", model_size,
+                      (unsigned long long)wf_hash64(model, model_size, 0));
+    else
+        wf_str_puts(&s, "a compiled step\n");
+    wf_str_printf(&s, "a processor of x86-64-v%d\n", wf_isa_level());
+    for (const WfOptionRow *r = wf_option_table; r->name; r++) {
+        if (own(r->name))
+            continue;
+        wf_str_printf(&s, "--%s ", r->name);
+        wf_option_text(o, r, &s);
+        wf_str_putc(&s, '\n');
+    }
+    compare(ctx, comm, a, &s, "the agreement on model and options");
+    wf_arena_free(a);
+}
+
+void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch)
+{
+    if (!t->comm)
+        return;
+    WfArena *a = wf_arena_scratch(t->ctx);
+    WfStr s = {.arena = a};
+    describe(t, d, batch, &s);
+    compare(t->ctx, t->comm, a, &s, "the agreement on the step");
     wf_arena_free(a);
     if (t->options->init_sync)
         wf_session_sync(t->session);

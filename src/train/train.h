@@ -137,8 +137,10 @@ typedef struct WfTraining {
     WfComm *comm;                /* the ranks that train together; NULL: this process alone */
 } WfTraining;
 
-/* Compares what the ranks are about to do (model, plan, sequence of collectives, data, options); raises WEFT_ERR_RANK on
- * every rank, naming what differs and where. Then all start from rank 0's state, or, without --init-sync, compare
+/* Compares model (the bytes that identify it; NULL: a compiled step) and options before anything is compiled; raises
+ * WEFT_ERR_RANK on every rank, naming what differs. */
+void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_t *model, size_t model_size);
+/* Compares what else the ranks are about to do (plan, sequence of collectives, data); raises like it. Then all start from rank 0's state, or, without --init-sync, compare
  * theirs. */
 void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch);
 /* wf_check_cancel, at the same step on all ranks. */

@@ -64,13 +64,14 @@ static const char *open_world(void *host_comm, WfMpiWorld **out, WfMpiInfo *info
     if (!w)
         return "out of memory";
     w->ours = info->ours = !on;
-    rc = MPI_Comm_dup(host_comm ? *(MPI_Comm *)host_comm : MPI_COMM_WORLD, &w->comm);
+    if (w->ours)
+        w->comm = MPI_COMM_WORLD; /* nobody else sends there */
+    else
+        rc = MPI_Comm_dup(host_comm ? *(MPI_Comm *)host_comm : MPI_COMM_WORLD, &w->comm);
     if (rc == MPI_SUCCESS)
         rc = MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
-    if (rc == MPI_SUCCESS && w->ours) { /* where errors of calls without a communicator go: MPI_Testsome */
-        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (rc == MPI_SUCCESS && w->ours) /* where errors of calls without a communicator go: MPI_Testsome */
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    }
     if (rc != MPI_SUCCESS) {
         free(w);
         return told(open_text, sizeof open_text, rc);
@@ -83,7 +84,8 @@ static const char *open_world(void *host_comm, WfMpiWorld **out, WfMpiInfo *info
                   : level == MPI_THREAD_SERIALIZED ? WF_MPI_SERIALIZED
                   : level == MPI_THREAD_FUNNELED   ? WF_MPI_FUNNELED
                                                    : WF_MPI_SINGLE;
-    rc = local_ranks(w, info);
+    if (info->local_size < 1)
+        rc = local_ranks(w, info);
     *out = w;
     return told_world(w, rc);
 }
@@ -136,9 +138,10 @@ static void cancel(WfMpiWorld *w, void *request)
 static void close_world(WfMpiWorld *w, bool orderly)
 {
     if (orderly) {
-        MPI_Comm_free(&w->comm);
         if (w->ours)
             MPI_Finalize();
+        else
+            MPI_Comm_free(&w->comm);
     }
     free(w->status);
     free(w);
