@@ -477,11 +477,15 @@ static void bench(int argc, char **argv)
     memset(arena, 0, 2 * half);
     WfGroup *w = wf_comm_world(c);
     for (size_t bytes = 4096; bytes <= largest; bytes *= 4) {
-        int rounds = bytes <= 65536 ? 2000 : bytes <= 1 << 20 ? 200 : 10;
+        int rounds = 3;
         double best = 1e9;
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 6; i++) {
             double t = wf_comm_measure(c, w, arena, bytes, rounds);
             best = t < best ? t : best;
+            if (!i) { /* as many as fill 30 ms */
+                rounds = t > 0 && 0.03 / t < 2000 ? (int)(0.03 / t) : 2000;
+                rounds = rounds < 3 ? 3 : rounds;
+            }
         }
         if (rank == 0)
             printf("%zu %.3f\n", bytes, best * 1e6);
