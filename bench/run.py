@@ -33,7 +33,7 @@ SGD = ["--optimizer", "sgd", "--lr", "0.01", "--momentum", "0.9", "--weight-deca
 WORKLOADS = {  # the options that say to Weft what torch_step.py says to PyTorch
     "mlp-small": ADAMW, "mlp": ADAMW, "gpt-small": ADAMW, "gpt-char": ADAMW, "lstm": ADAMW, "resnet18-cifar": SGD,
 }
-MORE = {"unet": ADAMW, "dlrm": SGD, "bert-mini": ADAMW, "gpt2-124m": ADAMW, "resnet50": SGD, "mobilenet": SGD,
+MORE = {"unet": ADAMW, "dlrm": SGD, "bert-mini": ADAMW, "gpt2-124m": ADAMW, "resnet50": SGD, "resnet50-tiny": SGD, "mobilenet": SGD,
         "convnext": ADAMW, "vit": ADAMW}
 MB = 2.0 ** 20
 

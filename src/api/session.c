@@ -70,6 +70,7 @@ weft_session *wf_start(weft_program *p)
     wf_session_set_lr(s->run, s->lr);
     wf_session_set_seed(s->run, (uint64_t)o->seed);
     wf_session_set_check_finite(s->run, o->check_finite);
+    wf_session_set_reduce(s->run, o->reduce);
     if (o->weights)
         wf_load_weights(s, o->weights);
     return s;

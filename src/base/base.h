@@ -352,7 +352,7 @@ typedef struct {
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
-    bool eval, micro, forward_only, machine_bench;
+    bool eval, micro, forward_only, machine_bench, reduce;
     /* not of the table: what is known of the machine and of the link between the ranks */
     WfMachine machine;
     WfLinkKind link;

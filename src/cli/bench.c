@@ -1,11 +1,11 @@
-/* weft bench --machine: measures what the planner wants to know of this machine: the products and the memory of one core
+/* weft bench: a model's steps are timed (train.c); --machine measures what the planner wants to know of this machine: the products and the memory of one core
  * while all ranks work, and the link between two ranks. Alone it starts two ranks of its own; under mpirun it measures
  * the link that MPI uses. */
 #include "cli/cli.h"
 
 #include <string.h>
 
-enum { SIDE = 768, COPY = 64 << 20, SMALL = 4096, LARGE = 16 << 20 };
+enum { SIDE = 768, COPY = 64 << 20, SMALL = 4096, MIDDLE = 256 << 10, LARGE = 16 << 20 };
 
 static WfOperand square(void)
 {
@@ -58,23 +58,28 @@ static double bytes(WfCtx *ctx)
     return best;
 }
 
+/* Latency and rate of buckets. What a bucket takes beyond its bytes is more than a small message takes: its slices go to and
+ * fro. */
 static WfLink link_of(WfComm *c)
 {
     void *arena = wf_comm_arena(c, LARGE);
     double small = wf_comm_measure(c, wf_comm_world(c), arena, SMALL, 200);
+    double middle = wf_comm_measure(c, wf_comm_world(c), arena, MIDDLE, 20);
     double large = wf_comm_measure(c, wf_comm_world(c), arena, LARGE, 10);
-    double per = (large - small) / (LARGE - SMALL);
-    return (WfLink){small, per > 0 ? 1 / per : 1e12};
+    double per = (large - middle) / (LARGE - MIDDLE), latency = middle - MIDDLE * per;
+    return (WfLink){latency > small ? latency : small, per > 0 ? 1 / per : 1e12};
 }
 
 int wf_cli_bench(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
 {
     WfOptions o = *given;
     const char *dir = wf_cache_dir(ctx, ctx->arena, &o);
+    if (words->n && o.machine_bench)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--machine takes no model, but there is %s", words->at[0]);
     if (words->n)
-        wf_fail(ctx, WEFT_ERR_USAGE, "weft bench takes no model, but there is %s", words->at[0]);
+        return wf_cli_bench_steps(ctx, given, words);
     if (!o.machine_bench)
-        wf_fail(ctx, WEFT_ERR_USAGE, "say what to measure: --machine");
+        wf_fail(ctx, WEFT_ERR_USAGE, "say what to measure: a model with --data FILE, or --machine");
     if (!dir)
         wf_fail(ctx, WEFT_ERR_USAGE, "there is no cache folder to keep the numbers in: set --cache-dir, or HOME");
     WfComm *c = wf_cli_join(ctx, &o);

@@ -25,6 +25,8 @@ int wf_cli_opt(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_env(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_hang(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+/* Times steps of training, on whatever ranks there are. */
+int wf_cli_bench_steps(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_bench(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 

@@ -44,8 +44,11 @@ const WfVerb wf_verbs[] = {
      "  weft ops\n  weft ops conv pool\n", 0, wf_cli_ops},
     {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0,
      wf_cli_env},
-    {"bench", "--machine", "measure this machine and the link between ranks, for the planner",
-     "  weft bench --machine\n  mpirun -n 2 weft bench --machine\n", 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN, wf_cli_bench},
+    {"bench", "MODEL --data FILE [--no-reduce] | --machine",
+     "time the steps of a training, or measure this machine and the link between ranks for the planner",
+     "  weft bench model.pt2 --data train.safetensors --nproc 2 --steps 50\n  weft bench --machine\n"
+     "  mpirun -n 2 weft bench --machine\n",
+     ALL_GROUPS, wf_cli_bench},
     {"hang", "[PID | DIR]", "where each rank of a running training is, and who is behind; of all worlds of this host, or of one",
      "  weft hang\n  weft hang 4711\n  weft hang run/\n", 0, wf_cli_hang},
     {"cache", "ls [KEY] | rm KEY | rm all", "list or remove compiled steps and kernels",

@@ -4,6 +4,7 @@
 #include "train/train.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static void save(void *user, const char *path) { wf_save_weights(user, path); }
@@ -31,7 +32,9 @@ static void banner(const weft_program *p, const weft_session *s, const char *mod
         fprintf(stderr, "%s\n", wf_comm_describe(comm));
 }
 
-int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
+/* step_ms: gets the time of each of the o->steps steps; may be NULL. *steps is 0 afterwards where nothing was timed: in the
+ * launcher, and on ranks other than the first. */
+static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, double *step_ms, int64_t *steps)
 {
     WfOptions options = *given, *o = &options;
     if (o->resume && !o->out) /* a run goes on where it is */
@@ -53,6 +56,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
         weft_program_free(p);
         if (o->out)
             wf_mkdirs(ctx, o->out);
+        *steps = 0;
         return wf_cli_launch(ctx, (int)o->nproc, wf_cli_process.argv, o->out);
     }
     if (p->loaded)
@@ -63,7 +67,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
     if (speaks)
         banner(p, s, words->at[0], comm);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
-                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain), .comm = comm};
+                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain), .comm = comm, .step_ms = step_ms};
     malloc_trim(0); /* what reading and compiling took: the steps need none of it */
     wf_train(&t);
     if (speaks)
@@ -71,7 +75,45 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
                 (double)wf_session_state_bytes(s->run) / 1048576.0);
     if (o->out && speaks)
         fprintf(stderr, "weights: %s\n", wf_train_path(p->arena, o->out, "final.safetensors"));
+    *steps = speaks ? o->steps : 0;
     weft_program_free(p);
     wf_comm_close(comm);
     return 0;
+}
+
+int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    int64_t steps;
+    if (!o->reduce)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--no-reduce belongs to weft bench: without reductions every process trains a model of its own");
+    return train(ctx, o, words, NULL, &steps);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int wf_cli_bench_steps(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
+{
+    enum { WARM = 2 };
+    WfOptions o = *given;
+    if (o.out)
+        wf_fail(ctx, WEFT_ERR_USAGE, "weft bench keeps nothing: leave --out away");
+    if (!o.steps)
+        o.steps = 20;
+    if (o.steps <= WARM || o.steps > 1 << 20)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--steps %lld: the first %d of a bench warm up, and a million is the most", (long long)o.steps,
+                WARM);
+    int64_t n = o.steps;
+    double *ms = WF_NEWN(ctx->arena, double, (size_t)n);
+    int code = train(ctx, &o, words, ms, &n);
+    if (!n)
+        return code;
+    n -= WARM;
+    qsort(ms + WARM, (size_t)n, sizeof *ms, by_size);
+    printf("step: %.3f ms (median of %lld, from %.3f to %.3f)%s\n", ms[WARM + n / 2], (long long)n, ms[WARM],
+           ms[WARM + n - 1], o.reduce ? "" : ", without reductions");
+    return code;
 }

@@ -237,14 +237,13 @@ static void post_reduce(WfComm *c, WfFlying *f)
 {
     MpiOp *o = f->mpi;
     int n = f->group->n, me = f->group->rank;
-    const char *send = f->op.send;
     if (o->one_round) {
         for (int p = 0; p < n; p++)
             if (p != me)
                 post(c, f, false, o->tmp + (size_t)p * f->send_bytes, f->send_bytes, p, PHASE_DATA, 0);
         for (int p = 0; p < n; p++)
             if (p != me)
-                post(c, f, true, send, f->send_bytes, p, PHASE_DATA, 0);
+                post(c, f, true, f->op.send, f->send_bytes, p, PHASE_DATA, 0);
         return;
     }
     size_t each = (size_t)o->piece * f->size * (size_t)(n - 1);
@@ -489,10 +488,7 @@ static void *mpi_arena(WfComm *c, size_t bytes)
     return p;
 }
 
-static void mpi_group(WfComm *c, WfGroup *g)
-{
-    (void)c, (void)g; /* tags are all it needs */
-}
+static void mpi_group(WfComm *c, WfGroup *g) { (void)c, (void)g; /* tags are all it needs */ }
 
 static void free_op(MpiOp *o)
 {

@@ -103,7 +103,7 @@ struct WfSession {
     int micro;               /* micro-batches of the present step done so far */
     bool torn;               /* one of them failed: what is gathered is worth nothing */
     uint64_t seed;
-    bool check_finite;
+    bool check_finite, reduce;
     WfStatusLine *status;    /* by thread */
     /* of the current run */
     WfBinding *now;

@@ -49,6 +49,8 @@ void wf_session_forward(WfSession *s, bool eval);
 void wf_session_set_lr(WfSession *s, double lr);         /* of the first group; others keep their ratio */
 void wf_session_set_seed(WfSession *s, uint64_t seed);
 void wf_session_set_check_finite(WfSession *s, bool on);
+/* false: a step leaves its collectives out, and replicas drift; for measuring what they cost. */
+void wf_session_set_reduce(WfSession *s, bool on);
 void wf_session_set_step(WfSession *s, int64_t step);    /* steps done so far: counts for bias corrections and random numbers; drops the micro-batches of an unfinished one */
 int64_t wf_session_steps(const WfSession *s);
 

@@ -126,6 +126,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     bool known = !sched_getaffinity(0, sizeof cores, &cores);
     s->threads = threads > 0 ? threads : known && CPU_COUNT(&cores) > 0 ? CPU_COUNT(&cores) : 1;
     s->profile = wf_env("WEFT_PROFILE") != NULL;
+    s->reduce = true;
     s->lr = x->n_groups ? x->groups[0].lr : 0;
     size_t n = (size_t)x->n_inputs + 1;
     s->input = WF_NEWN(a, void *, n);
@@ -218,6 +219,7 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
 void wf_session_set_lr(WfSession *s, double lr) { s->lr = lr; }
 void wf_session_set_seed(WfSession *s, uint64_t seed) { s->seed = seed; }
 void wf_session_set_check_finite(WfSession *s, bool on) { s->check_finite = on; }
+void wf_session_set_reduce(WfSession *s, bool on) { s->reduce = on; }
 void wf_session_set_rows(WfSession *s, int64_t rows)
 {
     if (rows < 0)

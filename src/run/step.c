@@ -94,9 +94,9 @@ static void collective(WfSession *s, int call)
 {
     Travel t = {s, call};
     const WfBoundCall *c = &s->now->calls[call];
-    if (s->comm && !s->lost)
+    if (s->comm && s->reduce && !s->lost)
         s->lost = wf_guard(s->ctx, travel, &t);
-    else if (!s->comm && c->kind == WF_CALL_START && c->pointer[1])
+    else if ((!s->comm || !s->reduce) && c->kind == WF_CALL_START && c->pointer[1])
         memcpy(c->pointer[1], c->pointer[0], c->copy_bytes);
 }
 

@@ -509,6 +509,8 @@ static void one_step(Loop *l, const WfOrder *order, int64_t step, double *commit
     wf_session_step(s);
     double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
     *commit = now;
+    if (l->t->step_ms)
+        l->t->step_ms[l->mark.step] = ms;
     l->mark.step++;
     wf_session_metric(s, WF_PROG_STEP, "grad_norm", &norm);
     wf_session_metric(s, WF_PROG_STEP, "mean_loss", &loss); /* over micro-batches and ranks */

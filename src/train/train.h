@@ -135,6 +135,7 @@ typedef struct WfTraining {
     void *user;
     bool terminal;               /* progress may rewrite its line */
     WfComm *comm;                /* the ranks that train together; NULL: this process alone */
+    double *step_ms;             /* gets the time of every step of `--steps`; may be NULL */
 } WfTraining;
 
 /* Compares model (the bytes that identify it; NULL: a compiled step) and options before anything is compiled; raises
