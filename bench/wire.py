@@ -1,4 +1,5 @@
-"""A slow link on this machine: two network namespaces, a relay with a delay between them (relay.c), a rate capped by tbf.
+"""A slow link on this machine: two network namespaces, between them a relay with a delay (relay.c; without a delay a veth
+pair), a rate capped by tbf.
 Needs root, iproute2, a C compiler and /dev/net/tun. Ranks of Open MPI and of gloo run one on each side, each on a core of
 its own, with nothing but the link between them."""
 import os
@@ -10,7 +11,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("WEFT_BUILD", os.path.join(ROOT, "build"))
 ADDRESS = ("10.209.0.1", "10.209.0.2")
-BURST = 64 << 10
+BURST = 256 << 10
 
 
 class Wire:
@@ -30,14 +31,12 @@ class Wire:
 
     def start(self):
         self.folder = tempfile.mkdtemp()
-        relay = os.path.join(self.folder, "relay")
-        subprocess.run(["cc", "-O2", os.path.join(ROOT, "bench", "relay.c"), "-o", relay], check=True)
         for name in self.netns:
             subprocess.run(["ip", "netns", "add", name], check=True)
-        ends = [x for name, address in zip(self.netns, ADDRESS) for x in (name, address + "/24")]
-        self.relay = subprocess.Popen([relay, *ends, str(self.delay_ms)], stdout=subprocess.PIPE, text=True)
-        if self.relay.stdout.readline().strip() != "ready":
-            raise RuntimeError("the relay did not start")
+        if self.delay_ms:
+            self.start_relay()
+        else:
+            self.start_veth()
         for name in self.netns if self.mbit else []:
             subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "wire", "root", "tbf", "rate",
                             f"{self.mbit}mbit", "burst", str(BURST), "limit", "4mb"], check=True)
@@ -46,6 +45,22 @@ class Wire:
             f.write(f'#!/bin/sh\nhost=$1; shift\ncase $host in {ADDRESS[0]}) n={self.netns[0]} ;; *) n={self.netns[1]} ;; esac\n'
                     'exec ip netns exec $n /bin/sh -c "$*"\n')
         os.chmod(self.agent, 0o755)
+
+    def start_relay(self):
+        relay = os.path.join(self.folder, "relay")
+        subprocess.run(["cc", "-O2", os.path.join(ROOT, "bench", "relay.c"), "-o", relay], check=True)
+        ends = [x for name, address in zip(self.netns, ADDRESS) for x in (name, address + "/24")]
+        self.relay = subprocess.Popen([relay, *ends, str(self.delay_ms)], stdout=subprocess.PIPE, text=True)
+        if self.relay.stdout.readline().strip() != "ready":
+            raise RuntimeError("the relay did not start")
+
+    def start_veth(self):
+        subprocess.run(["ip", "-n", self.netns[0], "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
+                        self.netns[1]], check=True)
+        for name, address in zip(self.netns, ADDRESS):
+            for words in (["link", "set", "lo", "up"], ["address", "add", address + "/24", "dev", "wire"],
+                          ["link", "set", "dev", "wire", "up"]):
+                subprocess.run(["ip", "-n", name, *words], check=True)
 
     def __exit__(self, *_):
         if self.relay:
@@ -56,9 +71,9 @@ class Wire:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def mpirun(self, command, timeout=150):
-        """stdout and stderr of two ranks of a command, one on each side."""
-        env = dict(os.environ, WEFT_PLUGIN_DIR=BUILD, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    def mpirun(self, command, timeout=150, **more):
+        """stdout and stderr of two ranks of a command, one on each side; more: environment variables."""
+        env = dict(os.environ, **more, WEFT_PLUGIN_DIR=BUILD, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         p = subprocess.run(["ip", "netns", "exec", self.netns[0], "mpirun.openmpi", "--mca", "plm_rsh_agent", self.agent, "--mca",
                             "btl", "self,tcp", "--mca", "btl_tcp_if_include", "wire", "--mca", "oob_tcp_if_include", "wire",
                             "--bind-to", "none", "-n", "2", "--host", ",".join(ADDRESS), "sh", "-c",

@@ -128,6 +128,7 @@ static void unpark(WfComm *c)
 static void *thread_main(void *p)
 {
     WfComm *c = p;
+    bool polled = c->transport->poll > 0; /* each look costs those who compute on the same core: none in vain */
     int idle = 0;
     double looked = 0;
     while (!atomic_load(&c->quit)) {
@@ -151,8 +152,8 @@ static void *thread_main(void *p)
                 wf_futex_wake(&c->unlocks);
         }
         idle = moved ? 0 : idle < 1 << 20 ? idle + 1 : idle;
-        if (!moved && mine && idle > 50 && atomic_load(&c->pending))
-            doze(c, SLICE, idle);
+        if (!moved && mine && (polled || idle > 50) && atomic_load(&c->pending))
+            doze(c, SLICE, polled ? idle + 300 : idle);
         else if (!moved)
             relax();
     }

@@ -28,7 +28,8 @@ typedef struct {
     const WfOptions *o;
     WfLink link;
     int *position;           /* by node, in the new order */
-    double *clock;           /* by position: when it is done */
+    double *clock;           /* by node: when it is done */
+    int *head, *next, positions; /* the nodes of each position */
     Member *at;
     int n, n_buckets;
 } Buckets;
@@ -60,9 +61,10 @@ static int ready(const Buckets *b, const WfNode *n)
     return last;
 }
 
-/* Is a node wanted by collectives alone (the copy of a gradient into its bucket)? It then belongs right behind what it
- * reads, wherever it stands in the text; but what reads a collective itself stays where it is: when that arrives depends
- * on the cuts. */
+/* Is a node wanted by collectives alone (the product that is a weight's gradient, the copy of a gradient into its bucket)?
+ * It then belongs right behind what it reads, wherever it stands in the text: the backward pass as it comes out of fusion
+ * may compute all weights' gradients at its end. But what reads a collective itself stays where it is: when that arrives
+ * depends on the cuts. */
 static bool *find_feeders(const WfGraph *g)
 {
     bool *feeds = WF_NEWN(g->arena, bool, (size_t)g->nodes.n + 1);
@@ -81,29 +83,83 @@ static bool *find_feeders(const WfGraph *g)
             const WfNode *p = in[j] ? wf_producer(g, wf_behind_views(g, in[j])) : NULL;
             feeds[i] &= !p || p->op->family != WF_COLLECTIVE;
         }
-        if (n->op->family != WF_LOOPNEST)
+        if (n->op->family != WF_LOOPNEST && n->op->family != WF_LIBRARY)
             feeds[i] = false;
     }
     return feeds;
 }
 
+/* The nodes of each position, in the order of the text. */
+static void list_positions(Buckets *b)
+{
+    int n = b->g->nodes.n;
+    b->positions = 2 * n + 4;
+    b->head = WF_NEWN(b->g->arena, int, (size_t)b->positions);
+    b->next = WF_NEWN(b->g->arena, int, (size_t)n + 1);
+    for (int i = n - 1; i > 0; i--)
+        if (!is_collective(wf_node(b->g, (WfNodeId)i))) {
+            b->next[i] = b->head[b->position[i]];
+            b->head[b->position[i]] = i;
+        }
+}
+
+/* Does the nest at the next whole position read the product at `at`? The two then run tile by tile. */
+static bool followed(const Buckets *b, const WfNodeId *standing, int at)
+{
+    WfVal in[WF_MAX_RESULTS];
+    const WfNode *p = at > 0 && standing[at / 2] ? wf_node(b->g, standing[at / 2]) : NULL;
+    const WfNode *next = p && standing[at / 2 + 1] ? wf_node(b->g, standing[at / 2 + 1]) : NULL;
+    bool pair = p && next && p->op->family == WF_LIBRARY && next->op->family == WF_LOOPNEST;
+    int k = pair ? wf_operands(next, in, WF_MAX_RESULTS) : 0;
+    for (int i = 0; i < k; i++)
+        if (in[i] && wf_value(b->g, wf_behind_views(b->g, in[i]))->node == standing[at / 2])
+            return true;
+    return false;
+}
+
+/* A view of what is no collective's result stands where that stands. */
+static bool is_free_view(const Buckets *b, const WfNode *n)
+{
+    WfVal in[WF_MAX_RESULTS];
+    int k = n->op->family == WF_VIEW ? wf_operands(n, in, WF_MAX_RESULTS) : 0;
+    for (int i = 0; i < k; i++) {
+        const WfNode *p = in[i] ? wf_producer(b->g, wf_behind_views(b->g, in[i])) : NULL;
+        if (p && p->op->family == WF_COLLECTIVE)
+            return false;
+    }
+    return k > 0;
+}
+
 /* Positions of all nodes but collectives: as they stand, except that feeders move up. Two numbers a node leave room for
- * a feeder behind each. */
+ * feeders behind each. */
 static void place(Buckets *b, const bool *feeds)
 {
-    int at = 1;
-    for (int i = 1; i < b->g->nodes.n; i++) {
-        const WfNode *n = wf_node(b->g, (WfNodeId)i);
+    int n = b->g->nodes.n, at = 1;
+    WfNodeId *standing = WF_NEWN(b->g->arena, WfNodeId, (size_t)n + 3); /* by half a position */
+    for (int i = 1; i < n; i++)
+        if (!is_collective(wf_node(b->g, (WfNodeId)i)) && !feeds[i] && !is_free_view(b, wf_node(b->g, (WfNodeId)i)))
+            standing[at++] = (WfNodeId)i;
+    at = 1;
+    for (int i = 1; i < n; i++) {
+        const WfNode *nd = wf_node(b->g, (WfNodeId)i);
         b->position[i] = -1;
-        if (is_collective(n))
+        if (is_collective(nd))
             continue;
-        b->position[i] = feeds[i] ? ready(b, n) : 2 * at++;
+        if (is_free_view(b, nd)) {
+            int p = ready(b, nd);
+            b->position[i] = p < 0 ? 0 : p;
+            continue;
+        }
+        b->position[i] = feeds[i] ? ready(b, nd) : 2 * at++;
+        if (feeds[i] && b->position[i] % 2 == 0 && followed(b, standing, b->position[i]))
+            b->position[i] += 2;
         if (feeds[i])
             b->position[i] += b->position[i] < 0 || b->position[i] % 2 == 0;
     }
+    list_positions(b);
     double t = 0;
-    for (int i = 1; i < b->g->nodes.n; i++)
-        if (!is_collective(wf_node(b->g, (WfNodeId)i))) {
+    for (int p = 0; p < b->positions; p++)
+        for (int i = b->head[p]; i; i = b->next[i]) {
             t += wf_weave_seconds((WfGraph *)b->g, &b->o->machine, wf_node(b->g, (WfNodeId)i));
             b->clock[i] = t;
         }
@@ -286,14 +342,8 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g)
         last[b.at[i].bucket] = b.at[i].ready > last[b.at[i].bucket] ? b.at[i].ready : last[b.at[i].bucket];
     wf_copy_inputs(g, b.to, b.map);
     /* One position after the other: nodes that stand there, as in the text, then the buckets that are complete. */
-    int positions = 2 * g->nodes.n + 4, *head = WF_NEWN(g->arena, int, (size_t)positions), *next = WF_NEWN(g->arena, int, n);
-    for (int i = g->nodes.n - 1; i > 0; i--)
-        if (!is_collective(wf_node(g, (WfNodeId)i))) {
-            next[i] = head[b.position[i]];
-            head[b.position[i]] = i;
-        }
-    for (int at = -1; at < positions; at++) {
-        for (int i = at < 0 ? 0 : head[at]; i; i = next[i])
+    for (int at = -1; at < b.positions; at++) {
+        for (int i = at < 0 ? 0 : b.head[at]; i; i = b.next[i])
             wf_weave_copy_raw(g, wf_node(g, (WfNodeId)i), b.to, b.map);
         for (int k = 0; k < b.n_buckets; k++)
             if (last[k] == at)
