@@ -157,9 +157,8 @@ void wf_report_profile(WfSession *s, const WfBinding *b)
     double clock = 0;
     for (int c = 0; c < p->n_calls; clock += b->spent[c++]) /* when buckets were ready */
         if (p->calls[c].kind == WF_CALL_START)
-            wf_log(s->ctx, WF_LOG_INFO, "  start at %.3f ms: %lld elements of %s, %s", clock / (double)b->runs * 1e3,
-                   (long long)b->calls[c].tiles, p->calls[c].param[0] == WF_EXE_BROADCAST ? "broadcast" : "all_reduce",
-                   p->calls[c].name);
+            wf_log(s->ctx, WF_LOG_INFO, "  start at %.3f ms: %lld elements of %s", clock / (double)b->runs * 1e3,
+                   (long long)b->calls[c].tiles, p->calls[c].name);
     for (int k = 0; k < 400 && shown < 0.98 * total; k++) {
         int most = 0;
         for (int c = 1; c < p->n_calls; c++)
