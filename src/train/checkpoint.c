@@ -121,8 +121,9 @@ static void write_manifest(WfTraining *t, const char *path, const WfMark *m, con
     WfArena *a = wf_arena_scratch(t->ctx);
     WfStr s = {.arena = a};
     char sum[32];
-    wf_str_printf(&s, "{\"format\": %d, \"step\": %lld, \"ranks\": %d, \"model\": \"%s\", \"samples\": %lld, \"step_rows\": %lld, ",
-                  VERSION, (long long)m->step, ranks, t->exe->signature, (long long)m->samples, (long long)m->step_rows);
+    wf_str_printf(&s, "{\"format\": %d, \"step\": %lld, \"ranks\": %d, \"model\": \"%s\", \"samples\": %lld, \"step_rows\": %lld, \"epoch_steps\": %lld, ",
+                  VERSION, (long long)m->step, ranks, t->exe->signature, (long long)m->samples, (long long)m->step_rows,
+                  (long long)m->epoch_steps);
     wf_str_printf(&s, "\"seed\": %lld, \"shuffle\": %s, \"isa\": \"%s\", \"weft\": \"%s\", \"evaluated\": %s, \"evaluation_due\": %s, ",
                   (long long)t->options->seed, t->options->shuffle ? "true" : "false",
                   wf_isa_name(wf_session_isa(t->session)), weft_version(), m->evaluated ? "true" : "false",
@@ -331,11 +332,11 @@ static void read_manifest(Candidate *c)
         bad(ctx, path, "its checksum does not match");
     WfDefer *release;
     json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best, *best_loss;
-    json_int_t format, step, ranks, samples, rows;
+    json_int_t format, step, ranks, samples, rows, epoch;
     const char *model;
     int shuffle, evaluated, due;
-    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
-                    "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "seed", &c->seed, "shuffle",
+    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
+                    "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "epoch_steps", &epoch, "seed", &c->seed, "shuffle",
                     &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best_accuracy", &best, "best_loss", &best_loss, "files", &files) ||
         format != VERSION || step != c->step || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
         bad(ctx, path, "it is no MANIFEST of step %lld and of this version of Weft", (long long)c->step);
@@ -343,7 +344,7 @@ static void read_manifest(Candidate *c)
     c->ranks = (int)ranks;
     c->model = wf_arena_strdup(c->a, model);
     c->shuffle = shuffle;
-    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .evaluated = evaluated, .evaluation_due = due,
+    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .evaluated = evaluated, .evaluation_due = due,
                         .best = number_or(best, -1), .best_loss = number_or(best_loss, INFINITY)};
     size_t i;
     json_array_foreach(files, i, item)
@@ -392,6 +393,10 @@ static void compare(const Candidate *c, const WfMark *now)
         wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Batch size, --accumulate and ranks must make the same number of rows.",
                    "a step of the run had %lld rows (all ranks and micro-batches together), and now has %lld",
                    (long long)c->mark->step_rows, (long long)now->step_rows);
+    if (c->mark->epoch_steps != now->epoch_steps)
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the same --last-batch.",
+                   "an epoch of the run has %lld steps, and now has %lld", (long long)c->mark->epoch_steps,
+                   (long long)now->epoch_steps);
     if (c->seed != (json_int_t)t->options->seed || c->shuffle != t->options->shuffle)
         wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the same --seed and --shuffle.",
                    "the run visits its samples in another order (seed %lld, %s)", (long long)c->seed,

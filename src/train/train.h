@@ -104,6 +104,7 @@ void **wf_ahead_next(WfAhead *h);
 typedef struct {
     int64_t step;                /* steps done */
     int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
+    int64_t epoch_steps;         /* steps of an epoch */
     double best, best_loss;      /* accuracy (-1: none yet) and loss of the best evaluation */
     bool evaluated;              /* there was one */
     bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */
@@ -114,7 +115,7 @@ struct WfTraining;
 void wf_checkpoint_save(struct WfTraining *t, const WfMark *m);
 /* Restores the newest whole checkpoint of the folder --resume; every rank calls it, after the ranks agreed. False: there
  * is none, nothing was changed. Raises WEFT_ERR_USAGE when the newest is of another run (*m says what this one is: samples,
- * step_rows). */
+ * step_rows, epoch_steps). */
 bool wf_checkpoint_load(struct WfTraining *t, WfMark *m);
 
 /* ---- the loop ---- */

@@ -107,6 +107,13 @@ fails "other data" 2 "the run began with 40 training samples, and there are 48" 
     "${opts[@]}" --epochs 4 --resume ck
 fails "another batch size" 2 "a step of the run had 8 rows" "$weft" train "$mlp" --data good.safetensors "${opts[@]}" \
     --batch-size 4 --epochs 4 --resume ck
+data ragged.safetensors x=F32:43x12:rand y=I64:43:mod4
+ragged() { "$weft" train "$mlp" --data ragged.safetensors --batch-size 8 --optimizer adamw --threads 1 "$@"; }
+works "a last batch that is not full" ragged --epochs 3 --last-batch short --out rwhole
+works "stopped behind it" ragged --steps 7 --last-batch short --checkpoint-every 7 --out rpart
+fails "another rule for it" 2 "an epoch of the run has 6 steps, and now has 5" ragged --epochs 3 --resume rpart
+works "the same rule" ragged --epochs 3 --last-batch short --resume rpart
+check "the same bytes" cmp rwhole/final.safetensors rpart/final.safetensors
 fails "another order" 2 "visits its samples in another order" train --epochs 4 --seed 7 --resume ck
 fails "another optimiser" 2 "the checkpoint has no" "$weft" train "$mlp" --data good.safetensors --batch-size 8 --optimizer sgd \
     --momentum 0.9 --eval-data good.safetensors --epochs 4 --resume ck

@@ -1,0 +1,156 @@
+/* Batches: which inputs a dataset must fill, how large a batch may be, gathering and feeding rows. */
+#include "train/loop.h"
+
+#include <string.h>
+
+enum { AHEAD_BYTES = 1 << 20 };
+
+WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
+{
+    WfDataInput *in = WF_NEWN(a, WfDataInput, (size_t)x->n_inputs + 1);
+    *n = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *e = &x->inputs[i];
+        if (e->role != WF_XIN_USER)
+            continue;
+        WfDataInput *d = &in[(*n)++];
+        *d = (WfDataInput){.name = e->name, .dtype = e->dtype, .rank = e->rank};
+        for (int k = 0; k < e->rank; k++)
+            if (!wf_elit(x->exprs, e->shape[k], &d->shape[k]))
+                d->shape[k] = -1;
+    }
+    return in;
+}
+
+static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
+{
+    int64_t lo, hi;
+    wf_exe_sizes(s, &lo, &hi);
+    if (want < lo || want > hi)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
+                (long long)lo, (long long)hi);
+    if ((want - s->plus) % s->factor)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld plus multiples of %lld",
+                (long long)want, (long long)lo, (long long)s->factor);
+}
+
+bool wf_loop_fits(const WfExe *x, int64_t count)
+{
+    int64_t lo, hi;
+    if (!x->n_symbols)
+        return false;
+    wf_exe_sizes(&x->symbols[0], &lo, &hi);
+    return count >= lo && (count - x->symbols[0].plus) % x->symbols[0].factor == 0;
+}
+
+int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
+{
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *e = &x->inputs[i];
+        int64_t size;
+        if (e->role != WF_XIN_USER || !e->rank)
+            continue;
+        if (!wf_elit(x->exprs, e->shape[0], &size)) {
+            int64_t want = o->batch_size ? o->batch_size : 32;
+            for (int k = 0; k < x->n_symbols; k++)
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0) {
+                    want = o->batch_size ? want : wf_exe_usual(&x->symbols[k]);
+                    check_batch(ctx, &x->symbols[k], want);
+                }
+            return want;
+        }
+        if (o->batch_size && o->batch_size != size)
+            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+                       "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to "
+                       "choose freely.",
+                       "--batch-size %lld, but the model was exported for batches of %lld",
+                       (long long)o->batch_size, (long long)size);
+        return size;
+    }
+    wf_fail(ctx, WEFT_ERR_USAGE, "the model has no input with a batch dimension");
+}
+
+static size_t column_bytes(const WfLoop *l, int i)
+{
+    const WfColumn *c = &l->data->columns[i];
+    return wf_mul_size((size_t)l->batch,
+                       wf_mul_size((size_t)c->sample_elements, wf_dtype_size(c->input->dtype)));
+}
+
+static void **new_buffers(const WfLoop *l)
+{
+    WfArena *a = l->t->arena;
+    void **buffer = WF_NEWN(a, void *, (size_t)l->n_inputs + 1);
+    for (int i = 0; i < l->n_inputs; i++) {
+        uint8_t *p = wf_arena_alloc(a, column_bytes(l, i) + 64);
+        buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+    }
+    return buffer;
+}
+
+void wf_loop_allocate(WfLoop *l)
+{
+    l->index = WF_NEWN(l->t->arena, int64_t, (size_t)l->batch);
+    l->buffer = new_buffers(l);
+}
+
+/* Below AHEAD_BYTES a batch is gathered in less time than it takes to wake a thread. */
+void wf_loop_start_ahead(WfLoop *l, WfArena *a)
+{
+    size_t bytes = 0;
+    int64_t batches;
+    for (int i = 0; i < l->n_inputs; i++)
+        bytes += column_bytes(l, i);
+    if (!wf_mul_ok(l->total, l->micro, &batches))
+        batches = INT64_MAX;
+    if (bytes >= AHEAD_BYTES)
+        l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->per_epoch * l->micro,
+                                l->from * l->micro, batches, (WfShare){l->rank, l->ranks, l->micro},
+                                l->buffer, new_buffers(l));
+}
+
+/* Feeds the `count` rows in the buffers. */
+void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t count)
+{
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &d->columns[i];
+        WfTensor t = {
+            .name = c->input->name, .dtype = c->input->dtype, .rank = c->rank, .data = l->buffer[i]};
+        memcpy(t.shape, c->shape, sizeof t.shape);
+        t.shape[0] = count;
+        t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
+        wf_session_feed(l->t->session, t.name, &t);
+    }
+}
+
+const char *wf_loop_option(const WfLoop *l, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = l->t->exe->options; p && *p; p = strchr(p, '\n'), p += p != NULL)
+        if (!strncmp(p, name, n) && p[n] == '=')
+            return wf_arena_strndup(l->t->arena, p + n + 1, strcspn(p + n + 1, "\n"));
+    return "";
+}
+
+int wf_loop_ignoring(const WfLoop *l)
+{
+    const char *loss = wf_loop_option(l, "loss"), *target = wf_loop_option(l, "target");
+    if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) ||
+        !strcmp(wf_loop_option(l, "soft-target"), "true"))
+        return -1;
+    for (int i = 0; i < l->n_inputs; i++)
+        if (!strcmp(l->inputs[i].name, *target ? target : "y"))
+            return i;
+    return -1;
+}
+
+void wf_loop_feed(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring)
+{
+    for (int i = 0; i < l->n_inputs; i++) {
+        const WfColumn *c = &d->columns[i];
+        wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
+        for (int64_t k = valid * c->sample_elements; i == ignoring && k < count * c->sample_elements; k++)
+            ((int64_t *)l->buffer[i])[k] = l->ignore;
+    }
+    wf_loop_hand_in(l, d, count);
+}

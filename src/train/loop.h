@@ -1,0 +1,54 @@
+/* Shared by the files of the loop: its state, its batches (batch.c), what it writes and shows (report.c). */
+#ifndef WF_TRAIN_LOOP_H
+#define WF_TRAIN_LOOP_H
+
+#include "train/train.h"
+
+#include <stdio.h>
+
+typedef struct {
+    WfTraining *t;
+    WfDataset *data, *eval;
+    WfDataInput *inputs;
+    int n_inputs;
+    int64_t batch, per_epoch, total; /* rows of a micro-batch; steps */
+    int64_t micro;                   /* micro-batches in a step */
+    bool cut;                        /* an epoch's last batch may have fewer rows */
+    int64_t *index;
+    void **buffer;  /* by input */
+    WfAhead *ahead; /* NULL: batches are gathered in place */
+    FILE *metrics;
+    double started, first_step, last_print;
+    WfMark mark;         /* where the run stands */
+    int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
+    bool together;       /* all ranks are at the same place, or there is one */
+    int64_t ignore;      /* the label that the loss leaves out */
+    int rank, ranks;     /* rank 0 speaks and writes */
+} WfLoop;
+
+/* Can `count` samples be a batch of their own? */
+bool wf_loop_fits(const WfExe *x, int64_t count);
+void wf_loop_allocate(WfLoop *l); /* index and buffers of a batch */
+/* Gathers batches ahead when they are large enough to pay for a thread, which ends with the arena. */
+void wf_loop_start_ahead(WfLoop *l, WfArena *a);
+/* A plan option as the executable records it, which a compiled step does, too; "" when there is none of that
+ * name. */
+const char *wf_loop_option(const WfLoop *l, const char *name);
+/* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does.
+ */
+int wf_loop_ignoring(const WfLoop *l);
+/* Gathers and feeds `count` rows; classes from row `valid` on are such that the loss ignores them, where it
+ * can. */
+void wf_loop_feed(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
+void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t count); /* feeds the rows in the buffers */
+
+char *wf_loop_path(WfLoop *l, const char *name); /* in --out */
+void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl, on rank 0 */
+/* A number of a metrics line; a whole one is written as an integer: a reader takes 1e+01 for a floating-point
+ * step. */
+void wf_loop_number(WfStr *s, const char *key, double v);
+void wf_loop_metrics(WfLoop *l, WfStr *s); /* ends the line and writes it */
+double wf_loop_rss_mb(void);
+void wf_loop_progress(WfLoop *l, double loss, double norm, double lr, double ms);
+
+#endif

@@ -1,0 +1,138 @@
+/* What a run writes and shows: the folder --out, metrics.jsonl (which grows by whole lines), the progress
+ * line. */
+#include "train/loop.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+double wf_loop_rss_mb(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    long pages = 0, skip;
+    if (!f)
+        return 0;
+    if (fscanf(f, "%ld %ld", &skip, &pages) != 2)
+        pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1048576.0;
+}
+
+void wf_loop_number(WfStr *s, const char *key, double v)
+{
+    wf_str_printf(s, "%s\"%s\": ", s->n > 1 ? ", " : "", key);
+    if (fabs(v) < 9007199254740992.0 && v == floor(v))
+        wf_str_printf(s, "%lld", (long long)v);
+    else if (isfinite(v))
+        wf_str_float(s, v);
+    else
+        wf_str_puts(s, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+}
+
+void wf_loop_metrics(WfLoop *l, WfStr *s)
+{
+    if (!l->metrics)
+        return;
+    wf_str_puts(s, "}\n");
+    if (fwrite(s->at, 1, s->n, l->metrics) != s->n || fflush(l->metrics))
+        wf_fail_at(l->t->ctx, WEFT_ERR_IO, l->t->options->out,
+                   "Free some space, remove this folder and start again.",
+                   "metrics.jsonl cannot be written: %s", strerror(errno));
+}
+
+char *wf_train_path(WfArena *a, const char *out, const char *name)
+{
+    size_t n = strlen(out);
+    return wf_arena_printf(a, "%s%s%s", out, n && out[n - 1] == '/' ? "" : "/", name);
+}
+
+char *wf_loop_path(WfLoop *l, const char *name)
+{
+    return wf_train_path(l->t->arena, l->t->options->out, name);
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Lines of steps that are going to be done again are dropped. */
+static void keep_metrics(WfLoop *l)
+{
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    char *path = wf_loop_path(l, "metrics.jsonl");
+    if (wf_file_exists(path)) {
+        WfFile *f = wf_file_map(l->t->ctx, a, path);
+        WfStr s = {.arena = a};
+        for (const char *at = (const char *)f->at, *end = at + f->size, *next; at < end; at = next) {
+            const char *stop = memchr(at, '\n', (size_t)(end - at)), key[] = "{\"step\": ";
+            next = stop ? stop + 1 : end;
+            bool whole = stop && (size_t)(next - at) > sizeof key && !memcmp(at, key, sizeof key - 1);
+            if (whole && strtoll(at + sizeof key - 1, NULL, 10) <= l->mark.step)
+                wf_str_putn(&s, at, (size_t)(next - at));
+        }
+        wf_write_file(l->t->ctx, path, s.at ? s.at : "", s.n);
+    }
+    wf_arena_free(a);
+}
+
+void wf_loop_open_out(WfLoop *l)
+{
+    const char *out = l->t->options->out;
+    struct stat st;
+    if (!out || l->rank)
+        return;
+    if (!stat(out, &st) && !S_ISDIR(st.st_mode))
+        wf_fail(l->t->ctx, WEFT_ERR_USAGE, "--out %s is a file; name a folder", out);
+    bool same = l->t->options->resume && same_folder(out, l->t->options->resume);
+    if (!same && (wf_file_exists(wf_loop_path(l, "final.safetensors")) ||
+                  wf_file_exists(wf_loop_path(l, "metrics.jsonl"))))
+        wf_fail_at(l->t->ctx, WEFT_ERR_USAGE, NULL,
+                   "Choose another folder, remove this one, or go on with --resume.",
+                   "--out %s already holds a run", out);
+    wf_mkdirs(l->t->ctx, out);
+    if (same)
+        keep_metrics(l);
+    l->metrics = fopen(wf_loop_path(l, "metrics.jsonl"), same ? "a" : "w");
+    if (!l->metrics)
+        wf_fail(l->t->ctx, WEFT_ERR_IO, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
+}
+
+static char *duration(WfArena *a, double s)
+{
+    if (s < 100)
+        return wf_arena_printf(a, "%.0f s", s);
+    if (s < 6000)
+        return wf_arena_printf(a, "%.0f min", s / 60);
+    return wf_arena_printf(a, "%.1f h", s / 3600);
+}
+
+void wf_loop_progress(WfLoop *l, double loss, double norm, double lr, double ms)
+{
+    const WfOptions *o = l->t->options;
+    double now = wf_now();
+    if (l->rank)
+        return;
+    bool due =
+        l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->mark.step % o->log_every == 0;
+    char line[256];
+    if (!due && l->mark.step != l->total)
+        return;
+    l->last_print = now;
+    double left =
+        (now - l->first_step) / (double)(l->mark.step - l->from) * (double)(l->total - l->mark.step);
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    loss = isnan(loss) ? (double)NAN : loss; /* printf shows a sign */
+    norm = isnan(norm) ? (double)NAN : norm;
+    snprintf(line, sizeof line,
+             "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
+             (long long)l->mark.step, (long long)l->total, loss, norm, lr,
+             (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms, wf_loop_rss_mb(), duration(a, left));
+    fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line,
+            l->t->terminal && l->mark.step != l->total ? "" : "\n");
+    wf_arena_free(a);
+}
