@@ -127,8 +127,15 @@ static const WfNode *summed_loss(const WfGraph *g)
 /* Warns of what makes K micro-batches something else than one batch of K times the size. */
 static void warn(WfPassEnv *env, WfGraph *g)
 {
-    const WfNode *sum = summed_loss(g), *mixed = wf_grad_mixed(g);
-    if (mixed && env->options->deterministic == WF_DETERMINISTIC_ELASTIC)
+    const WfNode *sum = summed_loss(g), *mixed = wf_grad_mixed(g), *speaks = NULL;
+    bool elastic = env->options->deterministic == WF_DETERMINISTIC_ELASTIC;
+    for (int i = 1; i < g->nodes.n && !speaks; i++)
+        speaks = wf_node(g, (WfNodeId)i)->op->start ? wf_node(g, (WfNodeId)i) : NULL;
+    if (speaks && elastic)
+        wf_fail_node(g, speaks, WEFT_ERR_UNSUPPORTED,
+                     "the model speaks between its ranks, so that bits depend on their number: --deterministic=elastic cannot "
+                     "hold");
+    if (mixed && elastic)
         wf_fail_node(g, mixed, WEFT_ERR_UNSUPPORTED,
                      "its statistics are those of each rank's and each micro-batch's samples, so that bits depend on the number "
                      "of ranks: --deterministic=elastic cannot hold");
