@@ -259,6 +259,7 @@ typedef struct {
 /* Reads the text of --group for a world of that many ranks. Raises WEFT_ERR_USAGE: no such text, a name that has a
  * meaning already, sets of different sizes, a rank that is in no set, in two, or not of the world. */
 WfRankGroup wf_rank_group(WfCtx *ctx, WfArena *a, const char *text, int64_t world);
+void wf_rank_group_text(const WfRankGroup *g, WfStr *out);     /* as --group takes it */
 
 /* ---- the machine ------------------------------------------------------------------------------------------------- */
 

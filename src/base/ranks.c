@@ -84,3 +84,10 @@ WfRankGroup wf_rank_group(WfCtx *ctx, WfArena *a, const char *text, int64_t worl
             bad(ctx, text, "rank %d is in no set, but all ranks run one program", r);
     return g;
 }
+
+void wf_rank_group_text(const WfRankGroup *g, WfStr *out)
+{
+    wf_str_printf(out, "%s=", g->name);
+    for (int i = 0; i < g->n_sets * g->size; i++)
+        wf_str_printf(out, "%s%d", !i ? "" : i % g->size ? "," : "/", g->ranks[i]);
+}

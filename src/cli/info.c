@@ -67,6 +67,15 @@ static void info_exe(WfCtx *ctx, const char *path)
            x->program[WF_PROG_STEP].n_calls, x->program[WF_PROG_EVAL].n_calls,
            x->object[0] ? " x86-64-v3" : "", x->object[1] ? " x86-64-v4" : "",
            x->weights ? "inside" : "not inside");
+    if (x->ranks > 1)
+        printf("ranks      %d\n", x->ranks);
+    for (int i = 0; i < x->n_rank_groups; i++) {
+        WfStr s = {.arena = ctx->arena};
+        wf_rank_group_text(&x->rank_groups[i], &s);
+        printf("group      %s\n", s.at);
+    }
+    if (x->core >= 0)
+        printf("device     core:%d\n", x->core);
     if (x->accumulate > 1)
         printf("accumulate %d micro-batches in a step, %d calls each\n", x->accumulate, x->program[WF_PROG_MICRO].n_calls);
     if (x->n_groups)
@@ -117,6 +126,31 @@ static void put_ops(WfCtx *ctx, Ops *o)
     }
 }
 
+/* Groups of ranks that the model's collectives name: what --group is to declare, but for 0, which is all ranks. */
+static void put_groups(WfCtx *ctx, WfGraph *g)
+{
+    WfMap *seen = wf_map_new(ctx->arena);
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfArg *name = wf_arg(wf_node(g, (WfNodeId)i), "group_name");
+        const WfArg *size = wf_arg(wf_node(g, (WfNodeId)i), "group_size");
+        int64_t n = 0;
+        if (!name || name->kind != WF_ARG_STRING || (wf_map_get(seen, name->s, &n) && (n || !size)))
+            continue;
+        if (size && size->kind == WF_ARG_INT)
+            wf_elit(g->exprs, size->i, &n);
+        wf_map_put(seen, name->s, n);
+    }
+    for (int i = 0; i < wf_map_count(seen); i++) {
+        size_t length;
+        int64_t n;
+        const char *name = wf_map_at(seen, i, &length, &n);
+        put_tensor("group", wf_arena_strndup(ctx->arena, name, length),
+                   length == 1 && *name == '0' ? "all ranks"
+                   : n                         ? wf_arena_printf(ctx->arena, "of %lld ranks", (long long)n)
+                                               : "of any size");
+    }
+}
+
 static void put_graph(WfCtx *ctx, WfGraph *g)
 {
     static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
@@ -144,6 +178,7 @@ static void put_graph(WfCtx *ctx, WfGraph *g)
             printf("%-10s %-40s %lld to %lld\n", "dynamic", wf_esym_name(g->exprs, i), (long long)lo,
                    (long long)hi);
     }
+    put_groups(ctx, g);
     printf("parameters %.3f M\n", (double)weights / 1e6);
 }
 

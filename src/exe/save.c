@@ -88,23 +88,16 @@ static json_t *group(const WfExeGroup *g)
                      g->lr_scale);
 }
 
-/* As --group takes it. */
-static json_t *rank_group(const WfExe *x, const WfRankGroup *g)
-{
-    WfStr s = {.arena = x->arena};
-    wf_str_printf(&s, "%s=", g->name);
-    for (int i = 0; i < g->n_sets * g->size; i++)
-        wf_str_printf(&s, "%s%d", !i ? "" : i % g->size ? "," : "/", g->ranks[i]);
-    return json_string(s.at);
-}
-
 /* Integers beyond 2^53 in ranges (unbounded) travel as strings through dim's sibling: JSON integers are 64-bit here. */
 static json_t *whole(const WfExe *x)
 {
     json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array(),
            *warnings = json_array(), *ranks = json_array();
-    for (int i = 0; i < x->n_rank_groups; i++)
-        json_array_append_new(ranks, rank_group(x, &x->rank_groups[i]));
+    for (int i = 0; i < x->n_rank_groups; i++) {
+        WfStr s = {.arena = x->arena};
+        wf_rank_group_text(&x->rank_groups[i], &s);
+        json_array_append_new(ranks, json_string(s.at));
+    }
     for (int i = 0; i < x->n_symbols; i++)
         json_array_append_new(symbols, json_pack("{ss sI sI si si sI sI sI}", "name", x->symbols[i].name, "lo",
                                                  (json_int_t)x->symbols[i].lo, "hi", (json_int_t)x->symbols[i].hi,

@@ -41,6 +41,10 @@ check "evaluated together" train evaluated --nproc 4 $groups --eval-data data.sa
 check "in the memory of a core" train pinned --nproc 4 $groups --device core:0
 run "$weft" compile $model --nproc 4 $groups -o step.weft
 check "compiled ahead" test $code -eq 0
+run "$weft" info step.weft
+check "a compiled step says for which ranks" grep -q "^group      3=0,2/1,3$" "$work/out"
+run "$weft" info $model
+check "a model says which groups it names" grep -qE "^group      1  *of 2 ranks$" "$work/out"
 step=step.weft check "and trained" train ahead --nproc 4
 for d in serial threads evaluated pinned ahead; do check "$d: the same bytes" cmp four/final.safetensors $d/final.safetensors; done
 for mpi in "${mpis[@]}"; do
