@@ -264,7 +264,8 @@ void wf_rank_group_text(const WfRankGroup *g, WfStr *out);     /* as --group tak
 /* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 typedef enum { WF_LINK_LOCAL, WF_LINK_MPI, WF_LINKS } WfLinkKind;
-typedef struct { double latency, rate; } WfLink;     /* seconds of a small all_reduce; bytes per second of a large one */
+/* Seconds of a bucket beyond its bytes, by itself and behind another that is under way; bytes per second of large ones. */
+typedef struct { double latency, next, rate; } WfLink;
 typedef struct {
     double flops, bytes;     /* of one core, per second: multiplications and additions in products; memory traffic */
     WfLink link[WF_LINKS];

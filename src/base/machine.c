@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 static const WfMachine middling = {.flops = 100e9, .bytes = 10e9,
-                                   .link = {[WF_LINK_LOCAL] = {30e-6, 3e9}, [WF_LINK_MPI] = {100e-6, 1e9}}};
+                                   .link = {[WF_LINK_LOCAL] = {30e-6, 30e-6, 3e9}, [WF_LINK_MPI] = {100e-6, 30e-6, 1e9}}};
 static const char *const links[] = {"local", "mpi"};
 
 void wf_machine_default(WfMachine *m) { *m = middling; }
@@ -35,9 +35,9 @@ static void read_all(void *p)
     positive(j, "bytes_per_s", &m.bytes);
     for (int i = 0; i < WF_LINKS; i++) {
         json_t *l = json_object_get(json_object_get(j, "links"), links[i]);
-        double latency, rate;
-        if (positive(l, "latency_s", &latency) && positive(l, "bytes_per_s", &rate))
-            m.link[i] = (WfLink){latency, rate};
+        WfLink k;
+        if (positive(l, "latency_s", &k.latency) && positive(l, "next_s", &k.next) && positive(l, "bytes_per_s", &k.rate))
+            m.link[i] = k;
     }
     m.measured = true;
     *r->m = m;
@@ -56,8 +56,8 @@ void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m
     WfStr s = {.arena = a};
     wf_str_printf(&s, "{\"flops_per_s\": %.4g, \"bytes_per_s\": %.4g, \"links\": {", m->flops, m->bytes);
     for (int i = 0; i < WF_LINKS; i++)
-        wf_str_printf(&s, "%s\"%s\": {\"latency_s\": %.4g, \"bytes_per_s\": %.4g}", i ? ", " : "", links[i],
-                      m->link[i].latency, m->link[i].rate);
+        wf_str_printf(&s, "%s\"%s\": {\"latency_s\": %.4g, \"next_s\": %.4g, \"bytes_per_s\": %.4g}", i ? ", " : "", links[i],
+                      m->link[i].latency, m->link[i].next, m->link[i].rate);
     wf_str_puts(&s, "}}\n");
     wf_mkdirs(ctx, dir);
     wf_write_file(ctx, wf_arena_printf(a, "%s/machine.json", dir), s.at, s.n);

@@ -67,7 +67,10 @@ static WfLink link_of(WfComm *c)
     double middle = wf_comm_measure(c, wf_comm_world(c), arena, MIDDLE, 20);
     double large = wf_comm_measure(c, wf_comm_world(c), arena, LARGE, 10);
     double per = (large - middle) / (LARGE - MIDDLE), latency = middle - MIDDLE * per;
-    return (WfLink){latency > small ? latency : small, per > 0 ? 1 / per : 1e12};
+    double next = wf_comm_measure_next(c, wf_comm_world(c), arena, MIDDLE, 20) - MIDDLE * per, least = 10e-6;
+    latency = latency > small ? latency : small;
+    next = next > latency ? latency : next > least ? next : least;
+    return (WfLink){latency, next, per > 0 ? 1 / per : 1e12};
 }
 
 int wf_cli_bench(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
@@ -96,8 +99,8 @@ int wf_cli_bench(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
         wf_machine_save(ctx, ctx->arena, dir, &m);
         printf("products: %.1f GFLOP/s on one core\nmemory: %.1f GB/s on one core, %d ranks at once\n", m.flops / 1e9,
                m.bytes / 1e9, wf_comm_size(c));
-        printf("link (%s, %d ranks): %.1f us, %.2f GB/s of all_reduce\nkept in %s/machine.json\n", mpi ? "mpi" : "local",
-               wf_comm_size(c), l->latency * 1e6, l->rate / 1e9, dir);
+        printf("link (%s, %d ranks): %.1f us, %.1f us behind another, %.2f GB/s of all_reduce\nkept in %s/machine.json\n",
+               mpi ? "mpi" : "local", wf_comm_size(c), l->latency * 1e6, l->next * 1e6, l->rate / 1e9, dir);
     }
     wf_comm_close(c);
     return 0;

@@ -133,6 +133,10 @@ static inline int wf_comm_tree_left(int n) { return (n + 1) / 2; }
  * number, the largest of all. */
 double wf_comm_measure(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int rounds);
 
+/* Seconds that each further one adds when four are started at once (buffer: 4 * bytes): what their bytes take, and what the
+ * link cannot hide of their latency. */
+double wf_comm_measure_next(WfComm *c, WfGroup *g, void *buffer, size_t bytes, int rounds);
+
 /* ---- control plane: small things, apart from the data ------------------------------------------------------------ */
 
 /* Gathers `bytes` of every rank of the world into all[size * bytes], in order of rank. `timeout` 0: the world's.

@@ -499,7 +499,7 @@ static void local_leave(WfComm *c, bool failed)
 
 static const WfTransport local = {"local",       local_arena, local_group,
                                   local_start,   local_post,  local_progress,
-                                  local_missing, local_leave, 0};
+                                  local_missing, local_leave, 0,           NULL};
 
 void wf_local_open(WfComm *c, const WfLaunchInfo *info)
 {

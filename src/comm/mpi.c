@@ -42,14 +42,13 @@ typedef struct WfMpiOp {
     size_t *got;
     int *spare; /* slots of messages that have completed */
     int n, cap, open, spares;
-    Message *event; /* what has completed in one look */
+    Message *event; /* what has completed in one look; has room for `events` */
     int events;
     char *tmp;
     size_t tmp_bytes;
     int64_t piece; /* elements of a piece */
     int pieces, begun, round;
-    int *missing, *left; /* per piece: contributions that have not come; messages that have not completed */
-    int piece_cap;
+    int *missing, *left, piece_cap; /* per piece: contributions that have not come; messages not completed */
     bool one_round;
 } MpiOp;
 
@@ -63,10 +62,7 @@ typedef struct {
     unsigned looks;
 } Mpi;
 
-static Mpi *mpi_of(const WfComm *c)
-{
-    return c->state;
-}
+static Mpi *mpi_of(const WfComm *c) { return c->state; }
 
 /* ---- failures ---- */
 
@@ -532,8 +528,13 @@ static void mpi_leave(WfComm *c, bool failed)
     }
 }
 
+static bool mpi_ahead(const WfFlying *f)
+{
+    return f->op.kind != WF_ALL_REDUCE || f->mpi->one_round || f->mpi->begun >= f->mpi->pieces;
+}
+
 static const WfTransport mpi = {"mpi",        mpi_arena,   mpi_group, mpi_start, mpi_post,
-                                mpi_progress, mpi_missing, mpi_leave, 30e-6};
+                                mpi_progress, mpi_missing, mpi_leave, 30e-6,     mpi_ahead};
 
 /* ---- opening ---- */
 

@@ -137,7 +137,7 @@ struct WfGroup {
     char *name;
     int id, rank, n;
     int *ranks;                            /* of the world */
-    WfFlying *queue[WF_COMM_INFLIGHT];     /* ring: in the order in which they were started */
+    WfFlying *queue[2 * WF_COMM_INFLIGHT]; /* ring: in the order in which they were started; NULL: done before the head */
     _Atomic uint32_t head, tail;           /* done by the driver, added by the caller */
     uint64_t seq;                          /* collectives that were posted */
     uint64_t phase;                        /* local: barriers that this rank has come to */
@@ -180,6 +180,7 @@ typedef struct {
     void (*missing)(WfComm *c, const WfFlying *f, bool *ranks); /* which members it waits for */
     void (*leave)(WfComm *c, bool failed);
     double poll;                                         /* seconds between two looks; 0: peers ring the bell */
+    bool (*ahead)(const WfFlying *f);                    /* may the next of its group begin? NULL: one at a time */
 } WfTransport;
 
 /* Mapped part of the world's file: all ranks' pieces of one arena. */

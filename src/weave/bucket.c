@@ -1,7 +1,8 @@
 /* Buckets. Collectives of one kind, group and dtype are merged, so that the latency of a message is paid for many
  * tensors; the plan lets their producers write side by side, so that merging copies nothing. Which neighbours (in the
  * order in which they are ready) share a bucket is chosen by dynamic programming over the time at which the last bucket
- * has arrived: with r_j the time at which tensor j is ready, alpha the latency of the link and beta its seconds per byte,
+ * has arrived: with r_j the time at which tensor j is ready, alpha what a bucket takes beyond its bytes while others are
+ * under way (their latencies hide each other's) and beta the link's seconds per byte,
  *
  *     finish(j) = min over i < j of  max(finish(i), r_j) + alpha + beta bytes(i+1 .. j)
  *
@@ -217,7 +218,7 @@ static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
     double *finish = WF_NEWN(b->g->arena, double, (size_t)n + 1);
     WfLink k = b->link;
     for (int j = 0; j < n; j++) {
-        double travel = k.latency, best = -1;
+        double travel = k.next, best = -1;
         for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
             double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
             travel += b->at[list[i]].seconds;
@@ -230,7 +231,7 @@ static void best_cuts(const Buckets *b, const int *list, int n, int *cut)
     /* From the end: the largest bucket that still arrives in time, when what lies before it arrives as early as it can. */
     double limit = n ? finish[n - 1] * (1 + 1e-6) : 0;
     for (int j = n - 1; j >= 0; j = cut[j] - 1) {
-        double travel = k.latency, cost = 0;
+        double travel = k.next, cost = 0;
         for (int i = j; i >= 0 && can_wait(b, list, i, j); i--) {
             double before = i ? finish[i - 1] : 0, r = b->at[list[j]].at;
             travel += b->at[list[i]].seconds;
