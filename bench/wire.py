@@ -4,6 +4,7 @@ Needs root, iproute2, a C compiler and /dev/net/tun. Ranks of Open MPI and of gl
 its own, with nothing but the link between them."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ class Wire:
         self.netns = [f"weft-{os.getpid()}-{side}" for side in "ab"]
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave through __exit__
         try:
             self.start()
         except BaseException:
