@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -176,7 +175,7 @@ static char *step_path(WfArena *a, const char *folder, int64_t step)
     return wf_arena_printf(a, "%s/step-%lld", folder, (long long)step);
 }
 
-/* Removes checkpoints beyond the newest `keep`, and what earlier runs left unfinished. */
+/* Removes checkpoints beyond the newest `keep`, and what earlier runs left unfinished: a folder is one run's. */
 static void prune(WfTraining *t, const char *folder, int keep)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
@@ -188,9 +187,8 @@ static void prune(WfTraining *t, const char *folder, int keep)
     }
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
-        const char *tmp = strncmp(e->d_name, "step-", 5) ? NULL : strstr(e->d_name, ".tmp.");
-        bool dead = tmp && kill((pid_t)strtol(tmp + 5, NULL, 10), 0) && errno == ESRCH;
-        if (dead || !strncmp(e->d_name, "trash-", 6))
+        bool unfinished = !strncmp(e->d_name, "step-", 5) && strstr(e->d_name, ".tmp.");
+        if (unfinished || !strncmp(e->d_name, "trash-", 6))
             wf_remove_folder(wf_arena_printf(a, "%s/%s", folder, e->d_name));
     }
     if (d)

@@ -95,6 +95,38 @@ damage "another byte in the header" "the checksum of its header does not match" 
 damage "another byte in a tensor" "the checksum of tensor" flip rank-0.wfck -200
 damage "an unfinished one" "MANIFEST: cannot open" sh -c 'rm *'
 
+# Damage anywhere: the run always ends, with the same bytes, from the newest checkpoint that is whole.
+cat >damage.py <<'P'
+import random, shutil, subprocess, sys
+weft, model, seed = sys.argv[1:4]
+r = random.Random(int(seed))
+print("seed", seed)
+want = open("whole/final.safetensors", "rb").read()
+for i in range(60):
+    shutil.rmtree("ck3", ignore_errors=True)
+    shutil.copytree("ck", "ck3")
+    for k in range(r.randrange(1, 4)):
+        path = "ck3/checkpoints/" + r.choice(["LATEST"] + [f"step-{n}/{f}" for n in (15, 18, 20) for f in ("MANIFEST", "rank-0.wfck")])
+        data = bytearray(open(path, "rb").read())
+        kind = r.randrange(4)
+        if kind == 0:
+            data = data[:r.randrange(len(data) + 1)]
+        elif kind == 1 and data:
+            data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+        elif kind == 2 and data:
+            at = r.randrange(len(data))
+            data[at:at + 8] = r.randbytes(8)
+        else:
+            data += r.randbytes(r.randrange(1, 100))
+        open(path, "wb").write(data)
+    done = subprocess.run([weft, "train", model, "--data", "good.safetensors", "--batch-size", "8", "--optimizer", "adamw",
+                           "--schedule", "cosine", "--lr", "0.01", "--eval-data", "good.safetensors", "--epochs", "4",
+                           "--threads", "1", "--resume", "ck3"], capture_output=True, text=True, timeout=60)
+    if done.returncode or open("ck3/final.safetensors", "rb").read() != want:
+        sys.exit(f"damage {i}: exit code {done.returncode}\n{done.stderr}")
+P
+check "damage anywhere" python3 damage.py "$weft" "$mlp" "${SEED:-1}"
+
 works "no folder at all" train --epochs 1 --threads 1 --resume new
 check "begins at step 0 and says so" grep -qF "new holds no checkpoint: starting at step 0" err
 rm -rf ck2 && cp -r ck ck2 && rm ck2/checkpoints/step-*/MANIFEST
