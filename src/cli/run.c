@@ -10,6 +10,9 @@ int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         wf_fail(ctx, WEFT_ERR_USAGE, "name the data with --data FILE.safetensors or --data INPUT=FILE");
     if (!o->out)
         wf_fail(ctx, WEFT_ERR_USAGE, "name the file to write with --out FILE.safetensors");
+    if (o->nproc > 1)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Models whose ranks speak with each other are evaluated by weft train --eval-data.",
+                   "weft run is one process; --nproc has no meaning for it");
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->loaded)
         p->options.forward_only = p->options.accept_lost_stopgrad = true; /* gradients do not matter here */

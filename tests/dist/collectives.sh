@@ -71,6 +71,8 @@ refused "a group of another size" 'the model says that group "1" has 2 ranks, bu
 refused "another number of ranks" 'the model says that group "dp" has 2 ranks, but it has 3' \
     "$weft" train "$refs/collectives2/model.pt2" --data data.safetensors --nproc 3 --out no
 refused "one rank" 'has 2 ranks, but it has 1' "$weft" train "$refs/collectives2/model.pt2" --data data.safetensors --out no
+refused "predictions by one process" 'has 2 ranks, but it has 1' "$weft" run "$refs/collectives2/model.pt2" --data data.safetensors --out p.safetensors
+refused "predictions by several" "weft run is one process" "$weft" run "$refs/collectives2/model.pt2" --data data.safetensors --out p.safetensors --nproc 2
 refused "a rank that is not there" "there is no rank 4 among 4" $t --nproc 4 --group 1=0-1/2-4
 refused "a rank twice" "rank 1 stands in it twice" $t --nproc 4 --group 1=0-1/1-2
 refused "a rank in no set" "rank 3 is in no set" $t --nproc 4 --group 1=0/1/2
