@@ -142,6 +142,9 @@ WEFT_API weft_status weft_step(weft_session *session, double *loss);
  * micro-batch; may be NULL. When it or weft_step fails on its data, the step begins again with its first micro-batch;
  * buffers (of batch norm) keep what finished micro-batches wrote. */
 WEFT_API weft_status weft_micro(weft_session *session, double *loss);
+/* Of a program with option micro-batch: how many micro-batches the steps to come have (1 before the first call). Between
+ * steps only; no compilation. */
+WEFT_API weft_status weft_micro_batches(weft_session *session, int count);
 /* The forward part alone, in training form (eval = 0) or evaluation form (1); changes no state. */
 WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss);
 /* Output leaf i of the last step or forward; borrowed until the next one. */

@@ -19,7 +19,8 @@ static bool training(const WfPassEnv *env)
 static bool accumulated(const WfPassEnv *env)
 {
     return !env->eval && env->options &&
-           (env->options->accumulate > 1 || env->options->deterministic == WF_DETERMINISTIC_ELASTIC);
+           (env->options->accumulate > 1 || wf_options_any_micro(env->options) ||
+            env->options->deterministic == WF_DETERMINISTIC_ELASTIC);
 }
 static bool updating(const WfPassEnv *env)
 {
@@ -135,7 +136,7 @@ WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o
                           bool eval)
 {
     WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval, .micro = !eval && o->micro};
-    if (env.micro && o->accumulate < 2)
+    if (env.micro && o->accumulate < 2 && !wf_options_any_micro(o))
         wf_fail(ctx, WEFT_ERR_USAGE, "--micro: a step has micro-batches with --accumulate 2 or more");
     wf_ops_init();
     return after && *after ? run_passes(&env, g, after) : g;
@@ -292,7 +293,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     x->ctx = ctx;
     x->arena = a;
     x->exprs = g->exprs;
-    x->accumulate = o->forward_only ? 1 : (int)o->accumulate;
+    x->accumulate = o->forward_only ? 1 : wf_options_any_micro(o) ? 0 : (int)o->accumulate;
     x->ranks = (int)o->nproc;
     x->core = wf_device_core(ctx, o->device);
     x->rank_groups = WF_NEWN(a, WfRankGroup, (size_t)o->rank_groups.n + 1);
@@ -310,7 +311,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
         own_constants(x, g, step);
         one_program(&env, step, x, WF_PROG_STEP, &k);
         env.micro = true;
-        if (x->accumulate > 1)
+        if (x->accumulate != 1)
             one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_MICRO, &k);
         env.micro = false;
     }

@@ -313,6 +313,18 @@ weft_status weft_micro(weft_session *session, double *loss)
     return r;
 }
 
+static void do_micro_batches(void *v)
+{
+    Call *c = v;
+    wf_session_set_micro_batches(c->s->run, c->i);
+}
+
+weft_status weft_micro_batches(weft_session *session, int count)
+{
+    Call c = {.s = session, .i = count};
+    return run(SESSION_CTX(session), do_micro_batches, &c);
+}
+
 static void do_forward(void *v)
 {
     Call *c = v;

@@ -274,6 +274,10 @@ typedef struct {
 void wf_machine_default(WfMachine *m);
 /* From dir/machine.json; the defaults where it is missing (dir may be NULL) or, with a warning, cannot be read. */
 void wf_machine_load(WfCtx *ctx, WfArena *a, const char *dir, WfMachine *m);
+/* Bytes of memory that this process may still take: what the system says (MemAvailable) or the tightest control group above
+ * it leaves, v2 or v1, shared by `sharing` processes that ask at the same time; WEFT_MEMORY takes its place (rank, and step
+ * from 0, choose the entry). Raises WEFT_ERR_USAGE when that variable is no list of sizes. */
+int64_t wf_memory_available(WfCtx *ctx, int sharing, int rank, int64_t step);
 void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m);
 
 /* The core whose memory a step is placed in: -1 for "cpu" (or NULL), N for "core:N". Raises WEFT_ERR_USAGE for other text. */
@@ -306,7 +310,7 @@ typedef struct {
 typedef struct WfParamGroup WfParamGroup;
 typedef WF_VEC(char *) WfStrings;
 
-enum { WF_OPTION_ROWS = 80 };
+enum { WF_OPTION_ROWS = 96 };
 typedef struct {
     WfArena *arena;                   /* owns the strings */
     unsigned char origin[WF_OPTION_ROWS]; /* WfOrigin of each row of the table */
@@ -330,6 +334,7 @@ typedef struct {
     int64_t steps, epochs, batch_size, threads;   /* 0: not given; batch_size 0: the export's, threads 0: all cores */
     int64_t seed, nproc, log_every;
     int64_t accumulate;               /* micro-batches in a step */
+    char *micro_batch;                /* rows of one, or "auto"; NULL: not given */
     bool check_finite;
     WfDeterministic deterministic;
     WfLossNorm loss_norm;
@@ -401,6 +406,10 @@ void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfS
 const WfOptionRow *wf_option_find(const char *name);           /* NULL if unknown */
 WfOrigin wf_option_origin(const WfOptions *o, const char *name);
 void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out); /* the value, as text that sets it again */
+/* --micro-batch: its rows, 0 for auto, -1 when not given; and whether the number of micro-batches in a step is therefore left
+ * to run time. */
+int64_t wf_options_micro(const WfOptions *o);
+bool wf_options_any_micro(const WfOptions *o);
 void wf_options_key(const WfOptions *o, WfStr *out);           /* all plan-shaping values, canonical, one a line */
 void wf_options_help(WfStr *out, unsigned groups);             /* option lines of the groups in the bit mask */
 WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the first matching group, or the general ones */

@@ -111,6 +111,9 @@ const WfOptionRow wf_option_table[] = {
      "samples in a step, or in a micro-batch of it (default: the export's)"},
     {"accumulate", WF_OPTION_INT, WF_GROUP_RUN, PLAN, AT(accumulate), "1", "K", 1, 65536, 0,
      "micro-batches in a step: their mean gradient is reduced, clipped and applied once"},
+    {"micro-batch", WF_OPTION_STRING, WF_GROUP_RUN, SCALAR, AT(micro_batch), "", "N|auto", NO_RANGE,
+     "a step takes batch-size rows in micro-batches of N, which divides it; auto: of as many rows as the memory available "
+     "allows when the step begins"},
     {"loss-norm", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(loss_norm), "mean", "mean|tokens", NO_RANGE,
      "mean: of the means of all micro-batches and processes; tokens: one mean over all that their losses count"},
     {"seed", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(seed), "0", "N", COUNT(0), "of shuffling and of random ops"},
@@ -538,4 +541,19 @@ void wf_options_key(const WfOptions *o, WfStr *out)
         wf_option_text(o, r, out);
         wf_str_putc(out, '\n');
     }
+    if (wf_options_any_micro(o))
+        wf_str_puts(out, "micro-batch=any\n");
+}
+
+int64_t wf_options_micro(const WfOptions *o)
+{
+    if (!o->micro_batch)
+        return -1;
+    return strcmp(o->micro_batch, "auto") ? strtoll(o->micro_batch, NULL, 10) : 0;
+}
+
+/* Under elastic the micro-batches are the leaves of the tree that sums follow: how many there are is part of the bits. */
+bool wf_options_any_micro(const WfOptions *o)
+{
+    return o->micro_batch && wf_option_origin(o, "accumulate") == WF_FROM_DEFAULT && o->deterministic != WF_DETERMINISTIC_ELASTIC;
 }

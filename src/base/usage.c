@@ -143,6 +143,23 @@ static void check_norm(WfCtx *ctx, const WfOptions *o)
                    "option buffers: sync takes statistics of all rows of a step, also of those that last-batch does not count");
 }
 
+static void check_micro(WfCtx *ctx, const WfOptions *o)
+{
+    if (!o->micro_batch)
+        return;
+    char *end;
+    long long n = strtoll(o->micro_batch, &end, 10);
+    bool number = o->micro_batch[0] >= '0' && o->micro_batch[0] <= '9' && !*end && n >= 1 && n <= 1 << 30;
+    if (!number && strcmp(o->micro_batch, "auto"))
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, wf_option_find("micro-batch")->help, "option micro-batch: \"%.60s\" is neither a "
+                   "number of rows nor auto", o->micro_batch);
+    if (number && wf_option_origin(o, "accumulate") != WF_FROM_DEFAULT)
+        wf_fail(ctx, WEFT_ERR_USAGE, "options micro-batch and accumulate both say how many micro-batches a step has");
+    if (number && o->deterministic == WF_DETERMINISTIC_ELASTIC)
+        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Choose them with accumulate.",
+                   "option micro-batch: under deterministic elastic the micro-batches are what sums are made of");
+}
+
 void wf_options_check(WfCtx *ctx, const WfOptions *o)
 {
     if (o->reduction == WF_REDUCE_BATCHMEAN && o->loss != WF_LOSS_KL_DIV)
@@ -153,6 +170,7 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_optimizer(ctx, o);
     check_schedule(ctx, o);
     check_norm(ctx, o);
+    check_micro(ctx, o);
     wf_device_core(ctx, o->device);
     int64_t leaves = o->nproc * o->accumulate;
     if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))

@@ -76,6 +76,8 @@ static void info_exe(WfCtx *ctx, const char *path)
     }
     if (x->core >= 0)
         printf("device     core:%d\n", x->core);
+    if (!x->accumulate)
+        printf("accumulate any number of micro-batches in a step, %d calls each\n", x->program[WF_PROG_MICRO].n_calls);
     if (x->accumulate > 1)
         printf("accumulate %d micro-batches in a step, %d calls each\n", x->accumulate, x->program[WF_PROG_MICRO].n_calls);
     if (x->n_groups)

@@ -96,7 +96,7 @@ static void put_timeline(weft_program *p, const WfExeProgram *g, const int64_t *
             exposed += late;
             now += late;
         } else {
-            now += k->seconds / threads;
+            now += wf_exe_seconds(k, symbols) / threads;
         }
     }
     if (n)
@@ -141,7 +141,21 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         state = wf_session_state_bytes(s->run);
         weft_session_free(s);
     }
-    printf("weights, buffers%s optimiser state: %.3f MB\n", x->accumulate > 1 ? ", accumulated gradients and" : " and",
+    bool batches = false;
+    for (int i = 0; i < x->n_inputs; i++)
+        batches |= x->inputs[i].role == WF_XIN_USER && x->inputs[i].rank;
+    if (x->program[WF_PROG_STEP].n_calls && batches) {
+        weft_session *s = wf_start(p);
+        WfStr text = {.arena = p->arena};
+        int64_t batch = wf_train_batch(ctx, x, o);
+        bool any = !x->accumulate || (x->accumulate == 1 && !strstr(x->options, "deterministic=elastic"));
+        printf("micro-batches of a step of %lld rows%s:\n", (long long)batch * (x->accumulate > 1 ? x->accumulate : 1),
+               any ? " (--micro-batch)" : "");
+        wf_micro_print(wf_micro_table(ctx, p->arena, s->run, x, NULL, batch, any), "cpu", wf_session_state_bytes(s->run), &text);
+        fputs(text.at, stdout);
+        weft_session_free(s);
+    }
+    printf("weights, buffers%s optimiser state: %.3f MB\n", x->accumulate != 1 ? ", accumulated gradients and" : " and",
            (double)state / 1048576.0);
     weft_program_free(p);
     return 0;

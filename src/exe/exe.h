@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 7, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 8, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration (of micro-batches, from 0), -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -85,7 +85,8 @@ typedef struct {
     double fparam[8];
     int workspace;               /* LIB: its workspace buffer; -1 none */
     int device;                  /* where all its operands must lie */
-    double seconds;              /* predicted, on one thread; START: how long the bucket travels */
+    double seconds, growth;      /* predicted, on one thread: seconds, and growth for each unit of the first symbol; START: how
+                                  * long the bucket travels */
     const char *name;            /* the node, for messages: "%linear" */
     const char *where;           /* Python file:line and text, may be NULL */
     const char **checks;         /* KERNEL: place text of its k-th run-time check; LIB: checks[0] */
@@ -132,7 +133,7 @@ typedef struct {
     WfRankGroup *rank_groups;            /* those declared; "dp" is all ranks */
     int n_rank_groups, ranks;            /* in how large a world */
     int core;                            /* of device 1: a core of the machine; -1: there is none */
-    int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP */
+    int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP; 0: any number */
     WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
     const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */
     size_t object_size[2];
@@ -142,6 +143,10 @@ typedef struct {
     int n_warnings;
 } WfExe;
 
+static inline double wf_exe_seconds(const WfExeCall *c, const int64_t *symbols) /* symbols: may be NULL when there are none */
+{
+    return c->seconds + (symbols && c->growth > 0 ? c->growth * (double)symbols[0] : 0);
+}
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path);       /* a zip of exe.json, objects, weights */
 WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises WEFT_ERR_FILE */
 WfExe *wf_exe_open(WfCtx *ctx, WfArena *a, const WfFile *f);           /* the same of bytes that are there; f stays */

@@ -205,6 +205,7 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     c->device = (int)INT(o, "device", 0, l->x->core >= 0);
     c->follows = truth(l, o, "follows");
     c->seconds = number(l, o, "seconds");
+    c->growth = number(l, o, "growth");
     c->name = string(l, field(l, o, "name"));
     c->where = string(l, field(l, o, "where"));
     c->n_checks = (int)json_array_size(checks);
@@ -339,7 +340,7 @@ static void read_all(Load *l, json_t *j)
     x->isa = (int)INT(j, "isa", 0, 5);
     x->has_loss = truth(l, j, "has_loss");
     x->core = (int)INT(j, "core", -1, 65535);
-    x->accumulate = (int)INT(j, "accumulate", 1, 65536);
+    x->accumulate = (int)INT(j, "accumulate", 0, 65536);
     json_t *w = list(l, j, "warnings", 64);
     x->n_warnings = (int)json_array_size(w);
     x->warnings = WF_NEWN(l->a, const char *, (size_t)x->n_warnings + 1);
@@ -355,7 +356,7 @@ static void read_all(Load *l, json_t *j)
         bad(l, "a program is missing");
     for (int i = 0; i < WF_PROGRAMS; i++)
         read_program(l, json_array_get(p, (size_t)i), &x->program[i]);
-    if (x->accumulate > 1 && !x->program[WF_PROG_MICRO].n_calls)
+    if (x->accumulate != 1 && !x->program[WF_PROG_MICRO].n_calls)
         bad(l, "the program of its micro-batches is missing");
 }
 

@@ -59,10 +59,10 @@ static json_t *call(const WfExe *x, const WfExeCall *c)
         json_array_append_new(fparams, json_real(c->fparam[i]));
     for (int i = 0; i < c->n_checks; i++)
         json_array_append_new(checks, text(c->checks[i]));
-    return json_pack("{si so so so so so so si so so so sb sf si}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
+    return json_pack("{si so so so so so so si so so so sb sf sf si}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
                      "tiles", dim(x, c->tiles), "elements", dim(x, c->elements), "params", params, "fparams", fparams,
                      "workspace", c->workspace, "name", text(c->name), "where", text(c->where), "checks", checks,
-                     "follows", c->follows, "seconds", c->seconds, "device", c->device);
+                     "follows", c->follows, "seconds", c->seconds, "growth", c->growth, "device", c->device);
 }
 
 static json_t *program(const WfExe *x, const WfExeProgram *p)

@@ -281,11 +281,11 @@ static WfLossShare weighted(Split *s, const Parts *p, bool tokens)
     return l;
 }
 
-static WF_NORETURN void refuse(const Split *s, WfVal loss, bool tokens)
+static WF_NORETURN void refuse(const Split *s, WfVal loss, const char *option)
 {
     WfGraph *g = s->g;
     const WfNode *n = s->at ? s->at : wf_producer(g, loss);
-    const char *option = tokens ? "--loss-norm=tokens" : "--last-batch=pad", *why = s->why ? s->why : "no sum over samples is found";
+    const char *why = s->why ? s->why : "no sum over samples is found";
     if (!n)
         wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "%s needs a loss that is a mean over samples; this one is an input", option);
     wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%s needs a loss that is a mean over samples: %s", option, why);
@@ -296,9 +296,10 @@ WfLossShare wf_grad_loss(WfPassEnv *env, WfGraph *g, WfVal loss)
     const WfOptions *o = env->options;
     bool tokens = o && o->loss_norm == WF_NORM_TOKENS, pad = o && o->last_batch == WF_LAST_PAD;
     bool uneven = o && o->last_batch != WF_LAST_DROP;
-    bool alone = o && o->nproc == 1 && o->accumulate == 1 && o->deterministic != WF_DETERMINISTIC_ELASTIC;
+    bool any_micro = o && wf_options_any_micro(o); /* how many micro-batches there are is known at run time only */
+    bool alone = o && o->nproc == 1 && o->accumulate == 1 && !any_micro && o->deterministic != WF_DETERMINISTIC_ELASTIC;
     WfLossShare l = {.loss = loss, .sum = loss};
-    if ((!tokens && !uneven) || (!tokens && !pad && (alone || env->eval)))
+    if ((!tokens && !uneven && !any_micro) || (!tokens && !pad && (alone || env->eval)))
         return l;
     Split s = {.g = g, .batch = batch_of(g)};
     Parts p;
@@ -317,10 +318,11 @@ WfLossShare wf_grad_loss(WfPassEnv *env, WfGraph *g, WfVal loss)
     s.counted = wf_cast(g, s.valid ? s.valid : size, wf_dtype_of(g, loss));
     bool found = parts(&s, loss, &p) && p.kind != FIXED;
     g->source = 0;
-    if (found && tokens && p.kind == SUM)
+    bool sum = found && p.kind == SUM && (tokens || any_micro);
+    if (sum)
         found = give_up(&s, wf_producer(g, loss), "it is a sum, which counts nothing");
-    if (!found && (tokens || pad))
-        refuse(&s, loss, tokens);
+    if (!found && (tokens || pad || sum))
+        refuse(&s, loss, tokens ? "--loss-norm=tokens" : sum ? "--micro-batch" : "--last-batch=pad");
     if (alone && !env->eval) {
         if (pad)
             l.loss = l.sum = p.kind == SUM ? p.sum : wf_div(g, p.sum, wf_detach(g, divisor(&s, &p)));

@@ -180,7 +180,15 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
 
 static void common(Plan *p, const WfNode *n, WfExeCall *c)
 {
-    c->seconds = wf_weave_seconds(p->g, &p->options->machine, n);
+    c->seconds = wf_weave_seconds(p->g, &p->options->machine, n, p->usual);
+    if (p->batch >= 0) { /* a line through two sizes of the batch */
+        int64_t v = p->usual[p->batch];
+        p->usual[p->batch] = 2 * v;
+        c->growth = (wf_weave_seconds(p->g, &p->options->machine, n, p->usual) - c->seconds) / (double)v;
+        p->usual[p->batch] = v;
+        c->seconds -= c->growth * (double)v;
+        c->seconds = c->seconds > 0 ? c->seconds : 0;
+    }
     c->workspace = -1;
     c->device = p->x->core >= 0;
     c->name = wf_arena_printf(p->a, "%%%s", wf_value_name(p->g, n->out));
@@ -420,6 +428,9 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     memset(p.call_of, -1, nn * sizeof(int));
     wf_plan_symbols(env, g, x);
     plan_inputs(&p);
+    WfDim batch;
+    p.usual = wf_weave_usual(g);
+    p.batch = x->n_symbols && wf_sym_find(g->exprs, x->symbols[0].name, &batch) ? wf_esym_id(g->exprs, batch) : -1;
     WfNodeId *order = WF_NEWN(p.a, WfNodeId, nn);
     int n = wf_plan_order(&p, order);
     find_updates(&p, order, n);

@@ -17,6 +17,8 @@ typedef struct {
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;
     const WfOptions *options;
+    int64_t *usual; /* by symbol id: values to predict costs for; the batch is symbol `batch` (-1: static) */
+    int batch;
     bool *late;    /* by node: belongs behind the commit point */
     bool *follows; /* by position */
     bool early;    /* --update=early: there is no commit point */

@@ -101,14 +101,20 @@ void wf_release_arena(WfSession *s, int device)
     *m = (WfStretch){0};
 }
 
+static void release_slab(WfSession *s, int device)
+{
+    WfStretch *m = &s->slab[device];
+    if (m->at)
+        wf_pool_unmap(s->pool[device], m->at, (size_t)m->size);
+    *m = (WfStretch){0};
+}
+
 static void ensure_slab(WfSession *s, int device, int64_t size)
 {
     WfStretch *m = &s->slab[device];
     if (size <= m->size)
         return;
-    if (m->at)
-        wf_pool_unmap(s->pool[device], m->at, (size_t)m->size);
-    m->size = 0;
+    release_slab(s, device);
     m->at = wf_pool_map(s->pool[device], (size_t)size, size >= (4 << 20));
     if (!m->at)
         wf_fail_at(s->ctx, WEFT_ERR_MEMORY, NULL, "Use a smaller batch.",
@@ -267,7 +273,8 @@ static void forget(void *p)
     s->now = s->now == b ? NULL : s->now;
 }
 
-static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+/* A binding with sizes and places, but no memory yet. */
+static WfBinding *measured(WfSession *s, WfProgramKind kind, const int64_t *symbols, WfLibDesc **descriptions, int *operands)
 {
     const WfExeProgram *p = &s->x->program[kind];
     WfArena *a = wf_arena_new(s->ctx);
@@ -275,17 +282,16 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     b->arena = a;
     b->session = s;
     b->kind = kind;
-    wf_arena_at_free(a, forget, b);
     b->symbols = WF_NEWN(a, int64_t, (size_t)s->x->n_symbols + 1);
     memcpy(b->symbols, symbols, (size_t)s->x->n_symbols * sizeof *symbols);
     int64_t *bytes = WF_NEWN(a, int64_t, (size_t)p->n_bufs + 1);
-    WfLibDesc *desc = WF_NEWN(a, WfLibDesc, (size_t)p->n_calls + 1);
-    int operands = 0;
+    WfLibDesc *desc = *descriptions = WF_NEWN(a, WfLibDesc, (size_t)p->n_calls + 1);
+    *operands = 0;
     for (int i = 0; i < p->n_bufs; i++)
         bytes[i] = ev(s, b, p->bufs[i].bytes);
     for (int c = 0; c < p->n_calls; c++) {
         const WfExeCall *k = &p->calls[c];
-        operands += k->n;
+        *operands += k->n;
         if (k->kind != WF_CALL_LIB)
             continue;
         fill_desc(s, b, p, k, &desc[c]);
@@ -303,6 +309,45 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
         b->slab_bytes[d] = place(b, p, WF_PLACE_SLAB, d, bytes);
         b->arena_bytes[d] = place(b, p, WF_PLACE_ARENA, d, bytes);
     }
+    return b;
+}
+
+int64_t wf_session_needs(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+{
+    WfLibDesc *desc;
+    int operands;
+    WfBinding *b = measured(s, kind, symbols, &desc, &operands);
+    int64_t bytes = (int64_t)b->scratch_each * s->threads;
+    for (int d = 0; d < WF_DEVICES; d++)
+        bytes += b->slab_bytes[d] + b->arena_bytes[d];
+    wf_arena_free(b->arena);
+    return bytes;
+}
+
+int64_t wf_session_holds(const WfSession *s)
+{
+    int64_t bytes = 0;
+    for (int d = 0; d < WF_DEVICES; d++)
+        bytes += s->slab[d].size + s->shared[d].size;
+    return bytes;
+}
+
+void wf_session_release(WfSession *s)
+{
+    while (s->n_bindings)
+        wf_arena_free(s->bindings[0]->arena);
+    for (int d = 0; d < WF_DEVICES; d++)
+        release_slab(s, d);
+}
+
+static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+{
+    const WfExeProgram *p = &s->x->program[kind];
+    WfLibDesc *desc;
+    int operands;
+    WfBinding *b = measured(s, kind, symbols, &desc, &operands);
+    WfArena *a = b->arena;
+    wf_arena_at_free(a, forget, b);
     b->ticket = WF_NEWN(a, WfTicket, (size_t)p->n_calls + 1);
     if (s->comm && !s->groups)
         make_groups(s);
@@ -354,7 +399,7 @@ WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
     if (s->x->n_symbols > 64)
         wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
     read_symbols(s, symbols);
-    bool both = s->x->accumulate > 1 && kind != WF_PROG_EVAL;
+    bool both = wf_session_micro_batches(s) > 1 && kind != WF_PROG_EVAL;
     WfBinding *b = find_or_make(s, kind, symbols);
     if (both) { /* the other program of the step may want a larger slab: it is known before the first one runs */
         find_or_make(s, kind == WF_PROG_STEP ? WF_PROG_MICRO : WF_PROG_STEP, symbols);

@@ -10,7 +10,7 @@
 /* Value of a run-time scalar at step t (1-based) for a group; false if the name is unknown. */
 bool wf_scalar_value(const char *name, const WfExeGroup *g, double lr_now, int64_t t, double *out);
 
-enum { ALL_ROWS = INT32_MAX };
+enum { ALL_ROWS = INT32_MAX, MOST_MICRO = 65536 };
 
 typedef void (*WfKernelFn)(void *const *b, const long *s, long *st, long lo, long hi);
 
@@ -100,6 +100,7 @@ struct WfSession {
     double lr;
     int64_t steps;
     int64_t rows;            /* of the next run, how many count */
+    int chosen;              /* micro-batches in a step, where the executable leaves it open */
     int micro;               /* micro-batches of the present step done so far */
     bool torn;               /* one of them failed: what is gathered is worth nothing */
     uint64_t seed;

@@ -39,6 +39,9 @@ bool wf_session_masks(const WfSession *s, WfProgramKind kind);  /* can any numbe
  * failure of either call the micro-batches of the step are dropped: it begins again with its first. */
 void wf_session_micro(WfSession *s);
 int wf_session_micro_batches(const WfSession *s);        /* K; 1 without accumulation */
+/* K of the steps to come, of a step compiled for any number (--micro-batch). Raises WEFT_ERR_USAGE for another, and between
+ * the micro-batches of a step. */
+void wf_session_set_micro_batches(WfSession *s, int k);
 /* Runs the step: forward, backward, commit. Raises WEFT_ERR_DATA for values out of range (node and value named),
  * WEFT_ERR_NUMERIC under check_finite; then no state has changed. */
 void wf_session_step(WfSession *s);
@@ -68,6 +71,11 @@ int64_t wf_session_slab_bytes(const WfSession *s);       /* planned peak of the 
 int64_t wf_session_state_bytes(const WfSession *s);
 int wf_session_threads(const WfSession *s);
 int wf_session_isa(const WfSession *s); /* WfIsaLevel */
+/* Bytes that a program needs under these symbols: slab, scratch, gradients that travel. Takes none of them. What of that the
+ * session holds now; and giving the slab back, until the next run (outputs of the last one are gone). */
+int64_t wf_session_needs(WfSession *s, WfProgramKind kind, const int64_t *symbols);
+int64_t wf_session_holds(const WfSession *s);
+void wf_session_release(WfSession *s);
 /* Makes the binding for these values of the executable's symbols now, so that the first run finds it. */
 void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols);
 

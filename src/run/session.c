@@ -107,6 +107,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->ctx = ctx;
     s->object_fd = -1;
     s->rows = ALL_ROWS;
+    s->chosen = 1;
     wf_arena_at_free(a, release, s);
     s->x = x;
     s->device = x->core >= 0;
@@ -320,7 +321,17 @@ void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out)
 
 static double scalar_of(const WfTensor *t) { return t->data ? wf_load_f64(t->dtype, t->data) : NAN; }
 
-int wf_session_micro_batches(const WfSession *s) { return s->x->accumulate; }
+int wf_session_micro_batches(const WfSession *s) { return s->x->accumulate ? s->x->accumulate : s->chosen; }
+
+void wf_session_set_micro_batches(WfSession *s, int k)
+{
+    if (k < 1 || (k != wf_session_micro_batches(s) && (s->x->accumulate || k > MOST_MICRO)))
+        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it with --micro-batch auto.",
+                   "a step of %d micro-batches: this one was compiled for %d", k, wf_session_micro_batches(s));
+    if (k != wf_session_micro_batches(s) && s->micro && !s->torn)
+        wf_fail(s->ctx, WEFT_ERR_USAGE, "the number of micro-batches changes between steps only, and %d of this one are done", s->micro);
+    s->chosen = s->x->accumulate ? s->chosen : k;
+}
 
 double wf_session_loss(WfSession *s)
 {

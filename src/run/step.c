@@ -212,7 +212,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     b->values[WF_S_SEED] = (long)s->seed;
     b->values[WF_S_STEP] = (long)s->steps;
     /* of all ranks' micro-batches the how manieth: every one draws its own random numbers */
-    b->values[WF_S_ITERATION] = s->micro + (s->comm ? wf_comm_rank(s->comm) : 0) * s->x->accumulate;
+    b->values[WF_S_ITERATION] = s->micro + (s->comm ? wf_comm_rank(s->comm) : 0) * (s->x->accumulate ? s->x->accumulate : MOST_MICRO);
     if (b->speaks && !s->comm)
         wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Start it with --nproc or under a launcher, or join a world first.",
                    "the step was compiled for %d ranks, and this one is alone", s->x->ranks);
@@ -294,7 +294,7 @@ static void run_training(WfSession *s, WfProgramKind kind)
     const WfExeProgram *p = &s->x->program[kind];
     WfBinding *b = wf_bind(s, kind);
     set_scalars(s, kind);
-    s->torn = s->x->accumulate > 1;
+    s->torn = wf_session_micro_batches(s) > 1;
     wf_execute(s, b, 0, p->commit);
     wf_execute(s, b, p->commit, p->n_calls);
     s->torn = false;
@@ -309,21 +309,22 @@ static void mend(WfSession *s)
 
 void wf_session_micro(WfSession *s)
 {
+    int k = wf_session_micro_batches(s);
     mend(s);
-    if (s->micro + 1 >= s->x->accumulate)
+    if (s->micro + 1 >= k)
         wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the step with it.",
-                   s->x->accumulate > 1 ? "micro-batch %d is the last of %d" : "a step has no micro-batches without --accumulate",
-                   s->micro + 1, s->x->accumulate);
+                   k > 1 ? "micro-batch %d is the last of %d" : "a step has no micro-batches without --accumulate", s->micro + 1, k);
     run_training(s, WF_PROG_MICRO);
     s->micro++;
 }
 
 void wf_session_step(WfSession *s)
 {
+    int k = wf_session_micro_batches(s);
     mend(s);
-    if (s->micro + 1 < s->x->accumulate)
+    if (s->micro + 1 < k)
         wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the others first.",
-                   "a step of %d micro-batches has only %d so far, without the last", s->x->accumulate, s->micro);
+                   "a step of %d micro-batches has only %d so far, without the last", k, s->micro);
     run_training(s, WF_PROG_STEP);
     s->micro = 0;
     s->steps++;

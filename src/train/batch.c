@@ -109,13 +109,13 @@ void wf_loop_start_ahead(WfLoop *l, WfArena *a)
                                 l->buffer, new_buffers(l));
 }
 
-/* Feeds the `count` rows in the buffers. */
-void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t count)
+void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count)
 {
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
         WfTensor t = {
             .name = c->input->name, .dtype = c->input->dtype, .rank = c->rank, .data = l->buffer[i]};
+        t.data = (uint8_t *)l->buffer[i] + (size_t)(first * c->sample_elements) * wf_dtype_size(t.dtype);
         memcpy(t.shape, c->shape, sizeof t.shape);
         t.shape[0] = count;
         t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
@@ -144,7 +144,7 @@ int wf_loop_ignoring(const WfLoop *l)
     return -1;
 }
 
-void wf_loop_feed(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring)
+void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring)
 {
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
@@ -152,5 +152,4 @@ void wf_loop_feed(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, i
         for (int64_t k = valid * c->sample_elements; i == ignoring && k < count * c->sample_elements; k++)
             ((int64_t *)l->buffer[i])[k] = l->ignore;
     }
-    wf_loop_hand_in(l, d, count);
 }

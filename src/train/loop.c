@@ -73,7 +73,8 @@ static double without_padding(WfLoop *l, const WfDataset *d, double mean, int64_
 {
     for (int64_t i = 0; i < count; i++)
         l->index[i] = l->index[0];
-    wf_loop_feed(l, d, count, count, -1);
+    wf_loop_read(l, d, count, count, -1);
+    wf_loop_hand_in(l, d, 0, count);
     wf_session_forward(l->t->session, true);
     double row = wf_session_loss(l->t->session);
     return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
@@ -107,13 +108,15 @@ static WfEvaluation evaluate(WfLoop *l, const WfDataset *d)
     int ignoring = masks ? -1 : wf_loop_ignoring(l);
     check_rounds(l, d);
     l->ignore = strtoll(*wf_loop_option(l, "ignore-index") ? wf_loop_option(l, "ignore-index") : "-100", NULL, 10);
-    for (int64_t at = l->rank * l->batch; at < d->samples; at += l->batch * l->ranks) {
-        int64_t valid = d->samples - at < l->batch ? d->samples - at : l->batch;
-        int64_t count = wf_loop_fits(l->t->exe, valid) ? valid : l->batch;
+    /* each rank its batches, in parts of its own size */
+    for (int64_t at = l->rank * l->batch; at < d->samples; at += l->rows + ((at + l->rows) % l->batch ? 0 : l->batch * (l->ranks - 1))) {
+        int64_t valid = d->samples - at < l->rows ? d->samples - at : l->rows;
+        int64_t count = wf_loop_fits(l->t->exe, valid) ? valid : l->rows;
         wf_check_cancel(l->t->ctx);
         for (int64_t i = 0; i < count; i++)
             l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
-        wf_loop_feed(l, d, count, valid, ignoring);
+        wf_loop_read(l, d, count, valid, ignoring);
+        wf_loop_hand_in(l, d, 0, count);
         if (valid < count && masks)
             wf_session_set_rows(s, valid);
         wf_session_forward(s, true);
@@ -141,7 +144,7 @@ WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d)
 {
     WfLoop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
-    l.batch = wf_train_batch(t->ctx, t->exe, t->options);
+    l.batch = l.rows = wf_train_batch(t->ctx, t->exe, t->options);
     wf_loop_allocate(&l);
     return evaluate(&l, d);
 }
@@ -178,18 +181,19 @@ static void evaluation(WfLoop *l)
 
 /* ---- the loop ---- */
 
-/* The rank's batch `own` of an epoch, which may hold fewer samples than others, or none, in the last step. */
-static void next_batch(WfLoop *l, const WfOrder *order, int64_t own)
+/* Part `part` of the rank's batch `own` of an epoch, which in the last step may hold fewer samples than others, or none. */
+static void next_part(WfLoop *l, const WfOrder *order, int64_t own, int64_t part)
 {
-    int64_t batch = wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, own), left = l->data->samples - batch * l->batch;
-    int64_t valid = left < 0 ? 0 : left < l->batch ? left : l->batch, count = l->cut && valid ? valid : l->batch;
-    if (l->ahead) {
+    int64_t batch = wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, own), first = part * l->rows;
+    int64_t left = l->data->samples - batch * l->batch - first;
+    int64_t valid = left < 0 ? 0 : left < l->rows ? left : l->rows, count = l->cut && valid ? valid : l->rows;
+    if (part == 0 && l->ahead) {
         l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next batch */
-        wf_loop_hand_in(l, l->data, count);
-    } else {
+    } else if (part == 0) {
         wf_order_batch(order, batch, l->batch, l->index);
-        wf_loop_feed(l, l->data, count, count, -1);
+        wf_loop_read(l, l->data, l->batch, l->batch, -1);
     }
+    wf_loop_hand_in(l, l->data, first, count);
     if (valid < count)
         wf_session_set_rows(l->t->session, valid);
     if (!l->first_step)
@@ -201,12 +205,18 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
     WfSession *s = l->t->session;
     const WfOptions *o = l->t->options;
     double lr = l->t->lr, norm = NAN, count;
-    for (int64_t m = 0; m + 1 < l->micro; m++) {
-        next_batch(l, order, step * l->micro + m);
+    if (l->schedule) {
+        const WfMicroRow *row = wf_micro_begin(l->schedule, l->t, l->mark.step);
+        l->rows = row->rows;
+        l->parts = l->batch / row->rows;
+    }
+    for (int64_t m = 0, all = l->micro * l->parts; m < all; m++) {
+        next_part(l, order, step * l->micro + m / l->parts, m % l->parts);
+        if (m + 1 == all)
+            break;
         wf_session_micro(s);
         wf_check_cancel(l->t->ctx);
     }
-    next_batch(l, order, step * l->micro + l->micro - 1);
     lr = wf_schedule_lr_from(o, lr, l->mark.step + 1, l->total);
     wf_session_set_lr(s, lr);
     wf_session_step(s);
@@ -231,6 +241,8 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
         wf_loop_number(&line, "grad_norm", norm);
         wf_loop_number(&line, "step_ms", ms);
         wf_loop_number(&line, "rss_mb", wf_loop_rss_mb());
+        for (int i = 0; l->schedule && i < l->ranks; i++)
+            wf_str_printf(&line, "%s%lld%s", i ? ", " : ", \"micro_batch\": [", (long long)l->schedule->chosen[i], i + 1 < l->ranks ? "" : "]");
         if (l->mark.step == l->from + 1)
             wf_loop_number(&line, "start_to_step_s", l->first_step - wf_process_start());
         wf_loop_metrics(l, &line);
@@ -300,7 +312,12 @@ static void plan_epochs(WfLoop *l)
     l->per_epoch = samples / l->batch / batches;
     if (strcmp(wf_loop_option(l, "last-batch"), "drop"))
         l->per_epoch += samples > l->per_epoch * l->batch * batches;
-    if (l->cut && rest && !wf_loop_fits(l->t->exe, rest)) {
+    bool fit = !rest || wf_loop_fits(l->t->exe, rest);
+    for (int i = 0; l->schedule && i < l->schedule->table->rows.n; i++) {
+        int64_t n = rest % l->schedule->table->rows.at[i].rows;
+        fit &= !n || wf_loop_fits(l->t->exe, n);
+    }
+    if (l->cut && !fit) {
         int64_t lo = l->batch, hi;
         if (l->t->exe->n_symbols)
             wf_exe_sizes(&l->t->exe->symbols[0], &lo, &hi);
@@ -341,7 +358,10 @@ void wf_train(WfTraining *t)
         wf_dataset_check_finite(l.eval);
     l.batch = wf_train_batch(t->ctx, t->exe, o);
     wf_ranks_agree(t, l.data, l.batch);
+    l.schedule = wf_micro_new(t->ctx, t->arena, t, l.data, l.batch);
     l.micro = wf_session_micro_batches(t->session);
+    l.parts = 1;
+    l.rows = l.batch;
     plan_epochs(&l);
     l.total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * l.per_epoch;
     l.mark.samples = l.data->samples;

@@ -11,8 +11,10 @@ typedef struct {
     WfDataset *data, *eval;
     WfDataInput *inputs;
     int n_inputs;
-    int64_t batch, per_epoch, total; /* rows of a micro-batch; steps */
-    int64_t micro;                   /* micro-batches in a step */
+    int64_t batch, per_epoch, total; /* rows read at once; steps */
+    int64_t micro;                   /* such batches in a step */
+    WfMicro *schedule;               /* a batch is taken in parts of so many rows; NULL: whole */
+    int64_t parts, rows;
     bool cut;                        /* an epoch's last batch may have fewer rows */
     int64_t *index;
     void **buffer;  /* by input */
@@ -37,10 +39,10 @@ const char *wf_loop_option(const WfLoop *l, const char *name);
 /* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does.
  */
 int wf_loop_ignoring(const WfLoop *l);
-/* Gathers and feeds `count` rows; classes from row `valid` on are such that the loss ignores them, where it
- * can. */
-void wf_loop_feed(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
-void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t count); /* feeds the rows in the buffers */
+/* Gathers `count` rows; classes from row `valid` on are such that the loss ignores them, where it can. */
+void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
+/* Feeds `count` of the rows in the buffers, from row `first` on. */
+void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count);
 
 char *wf_loop_path(WfLoop *l, const char *name); /* in --out */
 void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl, on rank 0 */

@@ -139,6 +139,30 @@ typedef struct WfTraining {
     double *step_ms;             /* gets the time of every step of `--steps`; may be NULL */
 } WfTraining;
 
+/* ---- micro-batches by memory ---- */
+
+typedef struct { int64_t rows, count, bytes; double seconds; } WfMicroRow; /* count micro-batches of `rows`; memory; predicted */
+typedef struct { WF_VEC(WfMicroRow) rows; } WfMicroTable;                   /* largest micro-batch first */
+
+/* How a step of `batch` rows can be taken: in any number of micro-batches that the export allows, or, where the executable
+ * fixes it (any: false) or the batch is static, in one way. d: the data, for sizes besides the batch; NULL: the usual ones. */
+WfMicroTable *wf_micro_table(WfCtx *ctx, WfArena *a, WfSession *s, const WfExe *x, const WfDataset *d, int64_t batch,
+                             bool any);
+/* The table as text; others: bytes that every row needs besides. */
+void wf_micro_print(const WfMicroTable *t, const char *device, int64_t others, WfStr *out);
+
+typedef struct {
+    WfMicroTable *table;
+    bool automatic, begun, told;
+    int at;              /* the row in use */
+    int64_t *chosen;     /* by rank: rows of its micro-batches in the present step */
+} WfMicro;
+/* For --micro-batch; NULL without it. Raises WEFT_ERR_USAGE for a size that does not divide the batch or that the export
+ * does not allow. */
+WfMicro *wf_micro_new(WfCtx *ctx, WfArena *a, const WfTraining *t, const WfDataset *d, int64_t batch);
+/* Before step `step` (from 0): chooses the row, tells the other ranks (every rank calls it), sets the session up for it. */
+const WfMicroRow *wf_micro_begin(WfMicro *m, WfTraining *t, int64_t step);
+
 /* Compares model (the bytes that identify it; NULL: a compiled step) and options before anything is compiled; raises
  * WEFT_ERR_RANK on every rank, naming what differs. */
 void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_t *model, size_t model_size);

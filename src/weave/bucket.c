@@ -159,9 +159,10 @@ static void place(Buckets *b, const bool *feeds)
     }
     list_positions(b);
     double t = 0;
+    const int64_t *usual = wf_weave_usual((WfGraph *)b->g);
     for (int p = 0; p < b->positions; p++)
         for (int i = b->head[p]; i; i = b->next[i]) {
-            t += wf_weave_seconds((WfGraph *)b->g, &b->o->machine, wf_node(b->g, (WfNodeId)i));
+            t += wf_weave_seconds((WfGraph *)b->g, &b->o->machine, wf_node(b->g, (WfNodeId)i), usual);
             b->clock[i] = t;
         }
 }

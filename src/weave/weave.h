@@ -18,8 +18,11 @@ WfGraph *wf_weave_bucket(WfPassEnv *env, WfGraph *g);
 /* Waits move behind everything that does not read what they wait for. loop -> loop */
 WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g);
 
-/* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves. */
-double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n);
+/* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves, under values of the
+ * symbols by id. */
+double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n, const int64_t *symbols);
+/* Values that the symbols have when nobody says: the export's example's, else some. */
+int64_t *wf_weave_usual(WfGraph *g);
 
 /* Seconds that a start's tensors travel over the link, or those that a collective, alone, would. Sizes that are not known
  * before the run count as a thousand elements. */

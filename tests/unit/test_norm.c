@@ -264,6 +264,50 @@ static void buffers_of_batches_without_samples(void **state)
     weft_context_free(r.ctx);
 }
 
+/* Steps of any number of micro-batches, one after the other, without compiling again: those of the whole batch. */
+static void any_number_of_micro_batches(void **state)
+{
+    static const int k[] = {3, 1, 2, 6, 2};
+    Run r, whole;
+    double a, b;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Run *one = i ? &whole : &r;
+        begin(one, -1);
+        finish(one, at(one, "net.py:3", "aten.mse_loss", "%%%d, %%%d", one->h, one->z),
+               i ? (const char *const[]){NULL} : (const char *const[]){"micro-batch", "auto", NULL});
+        ok(one, weft_session_new(one->p, &one->s));
+    }
+    for (size_t t = 0; t < WF_LEN(k); t++) {
+        ok(&r, weft_micro_batches(r.s, k[t]));
+        for (int m = 0; m < k[t]; m++) {
+            int64_t n = ROWS / k[t], from = m * n;
+            ok(&r, weft_feed(r.s, "x", &(weft_tensor){WEFT_F32, 2, {n, IN}, r.data + from * IN}));
+            ok(&r, weft_feed(r.s, "z", &(weft_tensor){WEFT_F32, 2, {n, OUT}, r.target + from * OUT}));
+            ok(&r, weft_feed(r.s, "y", &(weft_tensor){WEFT_I64, 1, {n}, r.label + from}));
+            if (m + 1 == k[t]) {
+                ok(&r, weft_step(r.s, &a));
+                break;
+            }
+            ok(&r, weft_micro(r.s, NULL));
+            refused(&r, weft_micro_batches(r.s, k[t] + 1), "between steps only");
+        }
+        feed(&whole, ROWS);
+        ok(&whole, weft_step(whole.s, &b));
+        assert_true(fabs(a - b) <= 1e-6 * b);
+        weft_tensor g[2];
+        ok(&r, weft_gradient(r.s, "w", &g[0]));
+        ok(&whole, weft_gradient(whole.s, "w", &g[1]));
+        for (int i = 0; i < OUT * IN; i++)
+            assert_true(fabsf(((float *)g[0].data)[i] - ((float *)g[1].data)[i]) <= 1e-6f);
+    }
+    refused(&r, weft_micro_batches(r.s, 0), "a step of 0 micro-batches");
+    refused(&whole, weft_micro_batches(whole.s, 2), "was compiled for 1");
+    assert_int_equal(weft_micro_batches(NULL, 1), WEFT_ERR_USAGE);
+    weft_context_free(r.ctx);
+    weft_context_free(whole.ctx);
+}
+
 /* ---- where rows lie ---- */
 
 typedef struct { WfCtx *ctx; } Ctx;
@@ -333,6 +377,7 @@ int main(void)
         cmocka_unit_test(losses_that_are_no_mean),         cmocka_unit_test(padding_counts_for_nothing),
         cmocka_unit_test(rows_where_they_have_no_meaning), cmocka_unit_test(a_step_of_nothing),
         cmocka_unit_test(buffers_of_batches_without_samples), cmocka_unit_test(where_rows_lie),
+        cmocka_unit_test(any_number_of_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
