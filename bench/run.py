@@ -5,6 +5,10 @@
     make bench BENCH_FLAGS="mlp lstm --rounds 3"
     make bench BENCH_FLAGS=--write                 also puts the tables into docs/performance.md
     make bench BENCH_FLAGS="--only ranks"          two ranks of one thread against DistributedDataParallel
+    make bench BENCH_FLAGS="--only local"          all_reduce against gloo and MPIs (comm.py --help)
+    make bench BENCH_FLAGS="--only ranks64"        64 ranks from the start to their first step (comm.py)
+    make bench BENCH_FLAGS="--only link"           buckets on a slow link (link.py --help)
+    make bench BENCH_FLAGS="--only overlap"        what a step waits for, against DistributedDataParallel (overlap.py --help)
 
 Each round runs PyTorch as it comes, PyTorch at its best (fused optimiser and a heap that keeps its pages) and Weft, one
 after the other, in a changing order; a process's step time is the median of its steps, and a ratio is taken within a
@@ -35,6 +39,9 @@ WORKLOADS = {  # the options that say to Weft what torch_step.py says to PyTorch
 }
 MORE = {"unet": ADAMW, "dlrm": SGD, "bert-mini": ADAMW, "gpt2-124m": ADAMW, "resnet50": SGD, "resnet50-tiny": SGD, "mobilenet": SGD,
         "convnext": ADAMW, "vit": ADAMW}
+SCRIPTS = {  # tables of their own; flags behind the name are theirs
+    "local": ["comm.py"], "ranks64": ["comm.py", "--many", "64"], "link": ["link.py"], "overlap": ["overlap.py"],
+}
 MB = 2.0 ** 20
 
 
@@ -92,6 +99,19 @@ def weft_train(workload, threads, steps, cache, ranks=1):
                 loss0=losses[0] if losses else None)
 
 
+def weft_apart(workload, steps, cache):
+    """Step time in ms of two trainings that know nothing of each other, each on a core: what they take from each other."""
+    folder = os.path.join(WORK, workload)
+    procs = [subprocess.Popen(["taskset", "-c", str(i), WEFT, "bench", os.path.join(folder, "model.pt2"), "--data",
+                               os.path.join(folder, "inputs.safetensors"), *{**WORKLOADS, **MORE}[workload], "--steps", str(steps),
+                               "--threads", "1", "--no-shuffle", "--cache-dir", cache], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True) for i in range(2)]
+    found = [re.search(r"step: ([0-9.]+) ms", p.communicate()[0]) for p in procs]
+    if not all(found):
+        raise RuntimeError("weft bench: two trainings beside each other failed")
+    return statistics.mean(float(f.group(1)) for f in found)
+
+
 def export(workload):
     folder = os.path.join(WORK, workload)
     if not os.path.exists(os.path.join(folder, "inputs.safetensors")):
@@ -134,16 +154,18 @@ def measure_ranks(workload, rounds, steps, cache):
         "tuned": lambda: torch_step(workload, "ddp", "--tuned", *flags)["step_ms"],
         "weft": lambda: weft_train(workload, 1, steps + 2, cache, ranks=2)["step_ms"],
         "alone": lambda: weft_train(workload, 1, steps + 2, cache)["step_ms"],
+        "apart": lambda: weft_apart(workload, steps + 2, cache),
     }
     result = {name: [] for name in runners}
     for i in range(rounds):
         names = list(runners)
-        for name in names[i % 4:] + names[:i % 4]:
+        for name in names[i % 5:] + names[:i % 5]:
             result[name].append(runners[name]())
     ratios = sorted(w / min(e, t) for w, e, t in zip(result["weft"], result["ddp"], result["tuned"]))
     scale = sorted(a / w for a, w in zip(result["alone"], result["weft"]))
+    host = sorted(a / w for a, w in zip(result["alone"], result["apart"]))
     return {**{k: statistics.median(v) for k, v in result.items()}, "ratio": statistics.median(ratios),
-            "low": ratios[0], "high": ratios[-1], "scale": statistics.median(scale)}
+            "low": ratios[0], "high": ratios[-1], "scale": statistics.median(scale), "host": statistics.median(host)}
 
 
 def measure_memory(workload, cache):
@@ -216,7 +238,7 @@ def measure(a):
         r = guarded(f"{w}, ranks", lambda: measure_ranks(w, a.rounds, a.steps, cache), failures) if wanted("ranks") else None
         if r:
             ranks.append([w, number(r["ddp"]), number(r["tuned"]), number(r["weft"]), f"**{r['ratio']:.2f}**",
-                          f"{r['low']:.2f} to {r['high']:.2f}", number(r["scale"])])
+                          f"{r['low']:.2f} to {r['high']:.2f}", number(r["scale"]), number(r["host"])])
             print("  " + "  ".join(ranks[-1]), file=sys.stderr)
         r = guarded(f"{w}, memory", lambda: measure_memory(w, cache), failures) if wanted("memory") else None
         if r:
@@ -243,8 +265,9 @@ def report(a, failures, steps, memory, start, ranks):
                         ["Weft, empty cache", "Weft, warm cache"], start), ""]
     if ranks:
         parts += [f"Two ranks of one thread, step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / "
-                  "the better DistributedDataParallel; t1/t2: Weft on one rank / on two, the same batch a rank.", "",
-                  table(["workload", "DDP", "DDP tuned", "Weft", "ratio", "spread", "t1/t2"], ranks), ""]
+                  "the better DistributedDataParallel; t1/t2: Weft on one rank / on two, the same batch a rank; apart: the "
+                  "same for two trainings side by side that do not communicate, what the machine itself allows.", "",
+                  table(["workload", "DDP", "DDP tuned", "Weft", "ratio", "spread", "t1/t2", "apart"], ranks), ""]
     parts = parts[:-1]
     if failures:
         parts += ["", "Not measured:", ""] + [f"- {f}" for f in failures]
@@ -270,11 +293,18 @@ def main():
     p.add_argument("--steps", type=int, default=11, help="timed steps of each process")
     p.add_argument("--threads", type=lambda s: [int(t) for t in s.split(",")], default=[1, 2], metavar="1,2")
     p.add_argument("--compile", action="store_true", help="also torch.compile's time to the first step")
-    p.add_argument("--only", choices=["steps", "memory", "start", "ranks"], help="this table alone")
+    p.add_argument("--only", choices=["steps", "memory", "start", "ranks", *SCRIPTS],
+                   help="this table alone; the last four must come first, with flags of their own behind")
     p.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    words = sys.argv[1:]
+    if words[:1] == ["--only"] and words[1:2] and words[1] in SCRIPTS:
+        script, *flags = SCRIPTS[words[1]]
+        os.execv(sys.executable, [sys.executable, os.path.join(ROOT, "bench", script), *flags, *words[2:]])
     a = p.parse_args()
     if a.write and a.only:
         p.error("--write wants all tables")
+    if a.only in SCRIPTS:
+        p.error(f"--only {a.only} must be the first option")
     unknown = [w for w in a.workloads if w not in WORKLOADS and w not in MORE]
     if unknown:
         p.error(f"unknown workload {unknown[0]}")
