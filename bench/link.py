@@ -6,7 +6,7 @@
     bench/link.py --sizes --model M        the planner against 20 fixed bucket sizes
 
 The link is measured once (`weft bench --machine`), as a user would. A run's time is the median of its steps (`weft bench`),
-the first two left out; both sides take turns. Bus bandwidth is bytes of gradients / time of the whole step (for two ranks
+the first four left out; both sides take turns. Bus bandwidth is bytes of gradients / time of the whole step (for two ranks
 2 (n - 1) / n is 1): ResNet-50 is given two small pictures a rank, so that its step is little else than its reductions.
 Buffers are not sent (`--buffers none`). --sizes: paired differences within a round, their median and, from all rounds and
 steps, a 95 % interval of the median (binomial); needs `--rounds` of 6 or more to have one.
@@ -34,9 +34,10 @@ def step(wire, model, cache, steps, *flags):
     folder = os.path.join(bench.WORK, model)
     out, err = wire.mpirun([bench.WEFT, "bench", os.path.join(folder, "model.pt2"), "--data",
                             bench.repeated(os.path.join(folder, "inputs.safetensors"), 2), "--no-shuffle", "--threads", "1",
-                            "--steps", str(steps + 2), "--buffers", "none", "--cache-dir", cache,
+                            "--steps", str(steps + 4), "--buffers", "none", "--cache-dir", cache,
                             *{**bench.WORKLOADS, **bench.MORE}[model], *flags])
-    return float(re.search(r"step: ([0-9.]+) ms", out).group(1)), float(re.search(r"([0-9.]+) M parameters", err).group(1))
+    ms = re.search(r"step: ([0-9.]+) ms(?: with reductions, ([0-9.]+) ms)?", out).groups()
+    return float(ms[1] or ms[0]), float(re.search(r"([0-9.]+) M parameters", err).group(1))
 
 
 def fusion(a, model, delay):

@@ -4,7 +4,8 @@
     bench/overlap.py [gpt-small resnet18-cifar] [--rounds N] [--steps N]
 
 The link (wire.py, no delay) is as fast as lets all gradients travel in 0.6 of Weft's backward pass. Exposed is a step with
-the link minus a step with the reductions left out: `weft bench --no-reduce`, DDP's no_sync(). DDP runs over gloo with buckets
+the link minus its neighbour with the reductions left out (`weft bench --no-reduce`, DDP's no_sync()), the median over the pairs
+of a process, then over rounds. DDP runs over gloo with buckets
 of 1, 5 and 25 MB, the best of which counts, with the fused optimiser and a heap that keeps its pages. Weft runs over Open MPI
 after `weft bench --machine` on that link. The bound is what no schedule can hide: the largest over gradients i, in the order
 in which they are ready, of ready_i + bytes ready from i on / rate, less the end of the backward pass, with times of every
@@ -53,7 +54,8 @@ for i in range(2 * steps):
     step(sync)
     times[sync].append((time.perf_counter() - t) * 1e3)
 if dist.get_rank() == 0:
-    print(statistics.median(times[True]), statistics.median(times[False]))
+    more = [x - y for x, y in zip(times[True], times[False])]
+    print(statistics.median(times[True]), statistics.median(times[False]), statistics.median(more))
 dist.destroy_process_group()
 """
 HEAP = dict(MALLOC_TRIM_THRESHOLD_="-1", MALLOC_MMAP_MAX_="0", MALLOC_TOP_PAD_="268435456")
@@ -63,7 +65,7 @@ def command(model, cache, steps, *flags):
     folder = os.path.join(bench.WORK, model)
     return [bench.WEFT, "bench", os.path.join(folder, "model.pt2"), "--data",
             bench.repeated(os.path.join(folder, "inputs.safetensors"), 2), "--no-shuffle", "--threads", "1", "--steps",
-            str(steps + 2), "--buffers", "none", "--cache-dir", cache, *{**bench.WORKLOADS, **bench.MORE}[model], *flags]
+            str(2 * steps + 4), "--buffers", "none", "--cache-dir", cache, *{**bench.WORKLOADS, **bench.MORE}[model], *flags]
 
 
 def profile(wire, model, cache, steps):
@@ -98,16 +100,16 @@ def measure(a, model):
         out, _ = wire.mpirun([bench.WEFT, "bench", "--machine", "--cache-dir", cache])
         print(f"{model}: {size / 1e6:.1f} MB of gradients, backward {backward * 1e3:.1f} ms, "
               f"link {rate / 1e6:.0f} MB/s; {re.search('link .*', out).group(0)}", file=sys.stderr)
-        step = lambda *flags: float(re.search(r"step: ([0-9.]+) ms", wire.mpirun(command(model, cache, a.steps, *flags))[0])[1])
-        for i in range(a.rounds):
-            with_link, without = (step(), step("--no-reduce")) if i % 2 == 0 else (step("--no-reduce"), step())[::-1]
-            weft.append((with_link, without))
+        for _ in range(a.rounds):
+            out, _ = wire.mpirun(command(model, cache, a.steps, "--no-reduce"))
+            weft.append([float(x) for x in re.search(r"step: (\S+) ms with reductions, (\S+) ms without; they add (\S+) ms",
+                                                     out).groups()])
             for mb in ddp:
                 words = wire.ranks(["env", *(f"{k}={v}" for k, v in HEAP.items()), sys.executable, "-c", DDP, model, str(mb),
                                     str(a.steps)]).split()
-                ddp[mb].append((float(words[-2]), float(words[-1])))
-    exposed = lambda rows: statistics.median(x - y for x, y in rows)
-    spread = lambda rows: "{:.1f} to {:.1f}".format(min(x - y for x, y in rows), max(x - y for x, y in rows))
+                ddp[mb].append([float(x) for x in words[-3:]])
+    exposed = lambda rows: statistics.median(r[2] for r in rows)
+    spread = lambda rows: "{:.1f} to {:.1f}".format(min(r[2] for r in rows), max(r[2] for r in rows))
     best = min(ddp, key=lambda mb: exposed(ddp[mb]))
     mine, theirs, least = exposed(weft), exposed(ddp[best]), bound(grads, rate) * 1e3
     middle = lambda rows, k: statistics.median(r[k] for r in rows)

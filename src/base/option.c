@@ -184,7 +184,7 @@ const WfOptionRow wf_option_table[] = {
     {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,
      "weft graph, weft opt: the evaluation form instead of the training step"},
     {"reduce", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(reduce), "true", "", NO_RANGE,
-     "weft bench: --no-reduce leaves the reductions between processes out, so that replicas drift"},
+     "weft bench: --no-reduce leaves the reductions out of every second step, to compare; replicas drift"},
     {"machine", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(machine_bench), "false", "", NO_RANGE,
      "weft bench: measure this machine for the planner"},
     {"micro", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(micro), "false", "", NO_RANGE,

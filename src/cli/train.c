@@ -95,25 +95,51 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *v, int64_t n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_size);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* Neighbours of one with and one without reductions: what the reductions add, freed of what is slow for longer than that. */
+static void put_pairs(WfArena *a, const double *ms, int64_t n)
+{
+    double *with = WF_NEWN(a, double, (size_t)n), *without = WF_NEWN(a, double, (size_t)n), *more = WF_NEWN(a, double, (size_t)n);
+    int64_t k = 0;
+    for (int64_t i = 0; i + 1 < n; i += 2, k++) {
+        bool first = wf_bench_reduces(i);
+        with[k] = ms[first ? i : i + 1];
+        without[k] = ms[first ? i + 1 : i];
+        more[k] = with[k] - without[k];
+    }
+    double m = median(more, k);
+    printf("step: %.3f ms with reductions, %.3f ms without; they add %.3f ms (median of %lld pairs, half from %.3f to %.3f)\n",
+           median(with, k), median(without, k), m, (long long)k, more[k / 4], more[k - 1 - k / 4]);
+}
+
 int wf_cli_bench_steps(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
 {
-    enum { WARM = 2 };
+    enum { WARM = 4 };
     WfOptions o = *given;
     if (o.out)
         wf_fail(ctx, WEFT_ERR_USAGE, "weft bench keeps nothing: leave --out away");
     if (!o.steps)
-        o.steps = 20;
-    if (o.steps <= WARM || o.steps > 1 << 20)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--steps %lld: the first %d of a bench warm up, and a million is the most", (long long)o.steps,
-                WARM);
+        o.steps = 24;
+    if (o.steps < WARM + 2 || o.steps > 1 << 20)
+        wf_fail(ctx, WEFT_ERR_USAGE, "--steps %lld: a bench takes %d, of which the first %d warm up, to a million", (long long)o.steps,
+                WARM + 2, WARM);
     int64_t n = o.steps;
     double *ms = WF_NEWN(ctx->arena, double, (size_t)n);
     int code = train(ctx, &o, words, ms, &n);
     if (!n)
         return code;
     n -= WARM;
-    qsort(ms + WARM, (size_t)n, sizeof *ms, by_size);
-    printf("step: %.3f ms (median of %lld, from %.3f to %.3f)%s\n", ms[WARM + n / 2], (long long)n, ms[WARM],
-           ms[WARM + n - 1], o.reduce ? "" : ", without reductions");
+    ms += WARM;
+    if (!o.reduce) {
+        put_pairs(ctx->arena, ms, n);
+        return code;
+    }
+    double m = median(ms, n);
+    printf("step: %.3f ms (median of %lld, from %.3f to %.3f)\n", m, (long long)n, ms[0], ms[n - 1]);
     return code;
 }

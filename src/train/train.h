@@ -163,6 +163,10 @@ WfMicro *wf_micro_new(WfCtx *ctx, WfArena *a, const WfTraining *t, const WfDatas
 /* Before step `step` (from 0): chooses the row, tells the other ranks (every rank calls it), sets the session up for it. */
 const WfMicroRow *wf_micro_begin(WfMicro *m, WfTraining *t, int64_t step);
 
+/* Of a bench without reductions: does step i have them nevertheless? Every second one, so that both kinds have either kind before
+ * them. */
+static inline bool wf_bench_reduces(int64_t i) { return i % 4 == 1 || i % 4 == 2; }
+
 /* Compares model (the bytes that identify it; NULL: a compiled step) and options before anything is compiled; raises
  * WEFT_ERR_RANK on every rank, naming what differs. */
 void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_t *model, size_t model_size);
