@@ -22,7 +22,7 @@ import run as bench
 from wire import Wire, possible
 
 DDP = r"""
-import statistics, sys, time
+import os, statistics, sys, time
 sys.path.insert(0, "bench")
 import torch, torch.distributed as dist
 import torch_step
@@ -55,8 +55,9 @@ for i in range(2 * steps):
     times[sync].append((time.perf_counter() - t) * 1e3)
 if dist.get_rank() == 0:
     more = [x - y for x, y in zip(times[True], times[False])]
-    print(statistics.median(times[True]), statistics.median(times[False]), statistics.median(more))
-dist.destroy_process_group()
+    print(statistics.median(times[True]), statistics.median(times[False]), statistics.median(more), flush=True)
+dist.barrier()
+os._exit(0)  # gloo's threads may end a process that leaves in order with SIGABRT
 """
 HEAP = dict(MALLOC_TRIM_THRESHOLD_="-1", MALLOC_MMAP_MAX_="0", MALLOC_TOP_PAD_="268435456")
 

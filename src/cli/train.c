@@ -121,8 +121,8 @@ int wf_cli_bench_steps(WfCtx *ctx, const WfOptions *given, const WfStrings *word
 {
     enum { WARM = 4 };
     WfOptions o = *given;
-    if (o.out)
-        wf_fail(ctx, WEFT_ERR_USAGE, "weft bench keeps nothing: leave --out away");
+    if (o.out || o.resume)
+        wf_fail(ctx, WEFT_ERR_USAGE, "weft bench keeps nothing and begins anew: leave --out and --resume away");
     if (!o.steps)
         o.steps = 24;
     if (o.steps < WARM + 2 || o.steps > 1 << 20)

@@ -220,7 +220,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
     lr = wf_schedule_lr_from(o, lr, l->mark.step + 1, l->total);
     wf_session_set_lr(s, lr);
     if (!o->reduce)
-        wf_session_set_reduce(s, wf_bench_reduces(l->step));
+        wf_session_set_reduce(s, wf_bench_reduces(l->mark.step));
     wf_session_step(s);
     double now = wf_now(), ms = (now - *commit) * 1e3, loss = wf_session_loss(s);
     *commit = now;
