@@ -129,6 +129,8 @@ static void write_manifest(WfTraining *t, const char *path, const WfMark *m, con
                   m->evaluation_due ? "true" : "false");
     number(&s, "best_accuracy", m->best);
     number(&s, "best_loss", m->best_loss);
+    for (int r = 0; m->micro_batch && r < ranks; r++)
+        wf_str_printf(&s, "%s%lld%s", r ? ", " : "\"micro_batch\": [", (long long)m->micro_batch[r], r + 1 < ranks ? "" : "], ");
     wf_str_puts(&s, "\"files\": [");
     for (int r = 0; r < ranks; r++)
         wf_str_printf(&s, "%s\n{\"name\": \"rank-%d.wfck\", \"bytes\": %llu, \"xxh3\": \"%016llx\"}", r ? "," : "", r,

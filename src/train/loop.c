@@ -255,6 +255,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
 
 static void checkpoint(WfLoop *l)
 {
+    l->mark.micro_batch = l->schedule ? l->schedule->chosen : NULL;
     wf_checkpoint_save(l->t, &l->mark);
     l->saved = l->mark.step;
 }

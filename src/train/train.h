@@ -105,6 +105,7 @@ typedef struct {
     int64_t step;                /* steps done */
     int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
     int64_t epoch_steps;         /* steps of an epoch */
+    const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
     double best, best_loss;      /* accuracy (-1: none yet) and loss of the best evaluation */
     bool evaluated;              /* there was one */
     bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */

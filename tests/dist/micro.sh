@@ -70,6 +70,11 @@ chosen() { # OUT MEMORY FLAGS...
 check "two ranks, enough for one" chosen auto2 1K,1G --batch-size 32 --nproc 2
 check "two ranks: each has its row" test "$(rows auto2)" = "14 [2, 32]"
 check "two ranks: the steps of the whole batch" close whole auto2 1e-5
+check "two ranks, with a checkpoint" chosen ck2 1K,1G --batch-size 32 --nproc 2 --checkpoint-every 5
+check "two ranks: it records the rows" grep -qF '"micro_batch": [2, 32]' ck2/checkpoints/step-10/MANIFEST
+rm -r ck2/checkpoints/step-14
+check "two ranks: goes on with the same memory" chosen ck2 1K,1G --batch-size 32 --nproc 2 --resume ck2
+check "two ranks: to the same bytes" cmp auto2/final.safetensors ck2/final.safetensors
 check "it says that memory is short" says "--micro-batch auto: 0.0 MB of memory are available"
 check "three ranks" chosen auto3 1G,1K,1G --batch-size 16 --nproc 3 --last-batch short
 check "three ranks: each has its row" test "$(rows auto3)" = "20 [16, 2, 16]"
