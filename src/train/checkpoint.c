@@ -58,11 +58,9 @@ static WfTensor *room_for_tensors(const WfTraining *t, WfArena *a)
     return WF_NEWN(a, WfTensor, (size_t)t->exe->n_inputs + 1);
 }
 
-static void put_zeros(WfOut *o, uint64_t n)
-{
-    static const char zeros[ALIGNMENT];
-    wf_out_write(o, zeros, n);
-}
+static const char zeros[ALIGNMENT];
+
+static void put_zeros(WfOut *o, uint64_t n) { wf_out_write(o, zeros, n); }
 
 static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank)
 {
@@ -71,7 +69,7 @@ static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank
     int n = collect(t, rank, at);
     WfStr h = {.arena = a};
     uint64_t offset = 0;
-    wf_str_puts(&h, "12345678123456781234567812345678" + 32 - PREFIX); /* room for the prefix */
+    wf_str_putn(&h, zeros, PREFIX); /* filled in below */
     wf_str_printf(&h, "{\"step\": %lld, \"rank\": %d, \"tensors\": [", (long long)step, rank);
     for (int i = 0; i < n; i++) {
         json_t *name = json_string(at[i].name);
