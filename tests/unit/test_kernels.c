@@ -270,10 +270,10 @@ static void test_gemm_special(void **state)
             add(&c, WF_F32, false, SHAPE(K, N), NULL, 0);
             int out = add(&c, WF_F32, true, SHAPE(M, N), NULL, 0);
             float *x = c.p[right], *y = c.p[!right];
-            int64_t row = right ? 555 : 77, column = right ? 77 : 555;
+            int64_t row = right ? 505 : 77, column = right ? 77 : 505;
             x[row * (right ? N : K) + column] = values[v];
             for (int64_t i = 0; i < (right ? M : N); i++) /* what it meets is small and never 0 */
-                y[right ? i * K + 555 : 555 * N + i] = i % 2 ? 1e-3F : -1e-3F;
+                y[right ? i * K + 505 : 505 * N + i] = i % 2 ? 1e-3F : -1e-3F;
             double *want = gemm_reference(&c, M, K, N);
             EACH_LEVEL(isa)
             {
