@@ -274,11 +274,11 @@ typedef struct {
 void wf_machine_default(WfMachine *m);
 /* From dir/machine.json; the defaults where it is missing (dir may be NULL) or, with a warning, cannot be read. */
 void wf_machine_load(WfCtx *ctx, WfArena *a, const char *dir, WfMachine *m);
+void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m);
 /* Bytes of memory that this process may still take: what the system says (MemAvailable) or the tightest control group above
  * it leaves, v2 or v1, shared by `sharing` processes that ask at the same time; WEFT_MEMORY takes its place (rank, and step
  * from 0, choose the entry). Raises WEFT_ERR_USAGE when that variable is no list of sizes. */
 int64_t wf_memory_available(WfCtx *ctx, int sharing, int rank, int64_t step);
-void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m);
 
 /* The core whose memory a step is placed in: -1 for "cpu" (or NULL), N for "core:N". Raises WEFT_ERR_USAGE for other text. */
 int wf_device_core(WfCtx *ctx, const char *text);

@@ -141,7 +141,6 @@ static int tri_indices(WfGraph *g, const WfNode *n, WfVal *out, bool lower)
 DECOMPOSE(tril_indices_op) { return tri_indices(g, n, out, true); }
 DECOMPOSE(triu_indices_op) { return tri_indices(g, n, out, false); }
 
-#define ROW(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
 #define OPTIONS "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 #define LIKE OPTIONS ", MemoryFormat? memory_format=None) -> Tensor"
 #define MADE OPTIONS ") -> Tensor"

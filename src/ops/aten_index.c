@@ -297,8 +297,6 @@ DECOMPOSE(masked_scatter_op) /* the k-th true place takes source[k]: k by a runn
     DONE(wf_where(g, m, wf_cast(g, picked, wf_dtype_of(g, x)), x));
 }
 
-#define ROW(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
-
 static const WfOp ops[] = {
     ROW("index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),
     ROW("_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),

@@ -470,11 +470,6 @@ RULE(diagonal_scatter)
     return give(out, wf_permute(g, wf_where(g, on_diagonal(g, rows, columns, offset), m, x), back));
 }
 
-#define ROW(text, rule)                                                   \
-    {                                                                     \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
-    }
-
 static const WfOp ops[] = {
     ROW("cat(Tensor[] tensors, int dim=0) -> Tensor", cat),
     ROW("concat(Tensor[] tensors, int dim=0) -> Tensor", cat),

@@ -154,11 +154,6 @@ RULE(col2im) /* the sum of all windows at their places */
     return give(out, rank == 2 ? wf_squeeze(g, v, 0) : v);
 }
 
-#define ROW(text, rule)                                                   \
-    {                                                                     \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
-    }
-
 static const WfOp ops[] = {
     ROW("channel_shuffle(Tensor self, SymInt groups) -> Tensor", channel_shuffle),
     ROW("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", pixel_shuffle),

@@ -409,7 +409,6 @@ DECOMPOSE(to_dtype_op) { DONE(n->args[1].kind == WF_ARG_DTYPE ? wf_cast(g, wf_te
 DECOMPOSE(to_device_op) { DONE(n->args[2].kind == WF_ARG_DTYPE ? wf_cast(g, wf_tensor(n, 0), n->args[2].dtype) : wf_tensor(n, 0)); }
 DECOMPOSE(type_as_op) { DONE(wf_cast(g, wf_tensor(n, 0), wf_dtype_of(g, wf_tensor(n, 1)))); }
 
-#define ROW(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
 #define UNARY(name) ROW(#name "(Tensor self) -> Tensor", name##_op)
 #define BINARY_T(name, ov) ROW(#name "." ov "(Tensor self, Tensor other) -> Tensor", name##_op)
 #define BINARY_S(name) ROW(#name ".Scalar(Tensor self, Scalar other) -> Tensor", name##_op)

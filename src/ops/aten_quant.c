@@ -53,10 +53,6 @@ DECOMPOSE(per_channel)
     return quantised(g, n, v[0], v[1], 4, out);
 }
 
-#define ROW(text, fn)                                                   \
-    {                                                                   \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
-    }
 #define RANGE   "int quant_min, int quant_max"
 #define MASKED  ") -> (Tensor output, Tensor mask)"
 #define TENSORS "Tensor self, Tensor scale, Tensor zero_point, "

@@ -294,7 +294,6 @@ DECOMPOSE(trace_op)
     DONE(wf_sum(g, wf_where(g, hit, x, wf_like(g, x, 0)), 3, false));
 }
 
-#define ROW(text, fn) {.schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn}
 #define DTYPE "*, ScalarType? dtype=None) -> Tensor"
 #define VALUES "(Tensor values, Tensor indices)"
 

@@ -141,11 +141,6 @@ DECOMPOSE(histc)
     return 1;
 }
 
-#define ROW(text, fn)                                                   \
-    {                                                                   \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = fn \
-    }
-
 static const WfOp ops[] = {
     ROW("cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)", cummax),
     ROW("cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)", cummin),

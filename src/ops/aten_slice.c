@@ -250,11 +250,6 @@ RULE(unbind)
     return (int)k;
 }
 
-#define ROW(text, rule)                                                   \
-    {                                                                     \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
-    }
-
 static const WfOp ops[] = {
     ROW("slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
         "Tensor(a)",

@@ -450,10 +450,6 @@ RULE(zero)
     return 1;
 }
 
-#define ROW(text, rule)                                                   \
-    {                                                                     \
-        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
-    }
 /* functionalize changes what the operand's name stands for; there is nothing to compute */
 #define META(text)                                     \
     {                                                  \

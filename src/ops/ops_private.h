@@ -41,4 +41,10 @@ void wf_cubic_weights(WfGraph *g, WfVal part, WfVal w[4]);
 /* x with dimension dim replaced by weights[out, in] times it. */
 WfVal wf_resample(WfGraph *g, WfVal x, int dim, WfVal weights);
 
+/* A row of a family's table: an ATen op that is nothing but its decomposition. */
+#define ROW(text, rule)                                                   \
+    {                                                                     \
+        .schema = "aten." text, .family = WF_COMPOSITE, .decompose = rule \
+    }
+
 #endif

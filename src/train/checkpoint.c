@@ -312,6 +312,8 @@ typedef struct {
     const char *model;
     json_int_t seed;
     bool shuffle;
+    WfTensor *shared; /* of rank 0's file, on rank 0: read when it is checked */
+    int n_shared;
 } Candidate;
 
 static double number_or(json_t *v, double other) { return json_is_number(v) ? json_number_value(v) : other; }
@@ -367,7 +369,8 @@ static void check(void *v)
 {
     Candidate *c = v;
     read_manifest(c);
-    for (int r = 0; r < c->ranks; r++) {
+    c->shared = shard_of(c, c->a, 0, &c->n_shared);
+    for (int r = 1; r < c->ranks; r++) {
         WfArena *a = wf_arena_scratch(c->t->ctx);
         int n;
         shard_of(c, a, r, &n);
@@ -401,14 +404,14 @@ static void compare(const Candidate *c, const WfMark *now)
                    c->shuffle ? "shuffled" : "not shuffled");
 }
 
-/* Copies a rank's file into the session. */
+/* Copies a rank's file into the session; rank 0's was read when it was checked. */
 static void restore(Candidate *c, int rank)
 {
     WfTraining *t = c->t;
-    int n, want;
     WfArena *a = wf_arena_scratch(t->ctx);
-    WfTensor *have = shard_of(c, a, rank, &n), *mine = room_for_tensors(t, a);
-    want = collect(t, rank, mine);
+    int n = c->n_shared;
+    WfTensor *have = rank ? shard_of(c, a, rank, &n) : c->shared, *mine = room_for_tensors(t, a);
+    int want = collect(t, rank, mine);
     WfMap *by_name = wf_map_new(a);
     for (int i = 0; i < n; i++)
         wf_map_put(by_name, have[i].name, i);

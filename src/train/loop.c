@@ -343,7 +343,7 @@ static void plan_epochs(WfLoop *l)
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
-    WfLoop l = {.t = t, .mark = {.best = -1, .best_loss = INFINITY}, .started = wf_now(), .ranks = 1};
+    WfLoop l = {.t = t, .mark = {.best = -1, .best_loss = INFINITY}, .ranks = 1};
     if (o->checkpoint_every && !o->out)
         wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Add --out DIR.", "option checkpoint-every: there is no folder to write to");
     if (t->comm) {

@@ -20,7 +20,7 @@ typedef struct {
     void **buffer;  /* by input */
     WfAhead *ahead; /* NULL: batches are gathered in place */
     FILE *metrics;
-    double started, first_step, last_print;
+    double first_step, last_print;
     WfMark mark;         /* where the run stands */
     int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
     bool together;       /* all ranks are at the same place, or there is one */
