@@ -10,59 +10,12 @@
 #include <cmocka.h>
 #include <hwloc.h>
 
-#include "api/api.h"
-#include "run/private.h"
-
-#define REFS WEFT_SOURCE_DIR "/tests/refs/"
-
-typedef struct {
-    weft_context *ctx;
-    weft_program *program;
-    weft_session *session;
-    WfTensors *inputs;
-} Run;
-
-static void must(Run *r, weft_status s)
-{
-    if (s != WEFT_OK)
-        fail_msg("%s", weft_message(r->ctx));
-}
-
-static void do_inputs(void *p)
-{
-    Run *r = p;
-    WfCtx *c = (WfCtx *)r->ctx;
-    r->inputs = wf_safetensors_open(c, c->arena, REFS "lenet_sgd_nesterov/inputs.safetensors");
-}
+#include "case_run.h"
 
 static void open_on(Run *r, const char *device, const char *nproc)
 {
-    *r = (Run){.ctx = weft_context_new(NULL)};
-    must(r, weft_open(r->ctx, REFS "lenet_sgd_nesterov/model.pt2", &r->program));
-    must(r, weft_set(r->program, "device", device));
-    must(r, weft_set(r->program, "nproc", nproc));
-    must(r, weft_set(r->program, "threads", "2"));
-    must(r, weft_session_new(r->program, &r->session));
-    must(r, wf_guard((WfCtx *)r->ctx, do_inputs, r));
-}
-
-static weft_status step(Run *r, int t, double *loss)
-{
-    char prefix[16];
-    int n = snprintf(prefix, sizeof prefix, "step%d.", t);
-    for (int i = 0; i < r->inputs->n; i++) {
-        const WfTensor *w = &r->inputs->at[i];
-        weft_tensor one = {(weft_dtype)w->dtype, w->rank, {0}, (void *)w->data};
-        memcpy(one.shape, w->shape, sizeof one.shape);
-        if (!strncmp(w->name, prefix, (size_t)n))
-            must(r, weft_feed(r->session, w->name + n, &one));
-    }
-    return weft_step(r->session, loss);
-}
-
-static uint64_t state_of(const Run *r)
-{
-    return wf_hash64(r->session->run->state, (size_t)r->session->run->state_bytes, 0);
+    open_case(r, "lenet_sgd_nesterov",
+              (const char *const[]){"device", device, "nproc", nproc, "threads", "2", NULL});
 }
 
 /* The name of the first trainable parameter. */
@@ -100,11 +53,11 @@ static void same_bits(void **state)
     open_on(&core, "core:0", "1");
     for (int t = 1; t <= 3; t++) {
         double a = 0, b = 1;
-        must(&cpu, step(&cpu, t, &a));
-        must(&core, step(&core, t, &b));
+        must(&cpu, step_case(&cpu, t, &a));
+        must(&core, step_case(&core, t, &b));
         assert_true(a == b);
     }
-    assert_true(state_of(&cpu) == state_of(&core));
+    assert_true(state_hash(&cpu) == state_hash(&core));
     const WfSession *s = core.session->run;
     assert_int_equal(wf_core_at(s->state), 0);
     assert_int_equal(wf_core_at(s->slab[1].at), 0);
@@ -136,9 +89,9 @@ static void foreign_memory(void **state)
     weft_tensor w;
     open_on(&core, "core:0", "1");
     open_on(&cpu, "cpu", "1");
-    must(&core, step(&core, 1, &loss));
-    must(&cpu, step(&cpu, 1, &loss));
-    uint64_t before = state_of(&core);
+    must(&core, step_case(&core, 1, &loss));
+    must(&cpu, step_case(&cpu, 1, &loss));
+    uint64_t before = state_hash(&core);
     const char *name = first_parameter(&core);
     must(&core, weft_parameter(core.session, name, &w));
     weft_tensor pinned = w, host = w;
@@ -148,13 +101,13 @@ static void foreign_memory(void **state)
     host.data = aligned_alloc(64, (bytes + 63) / 64 * 64);
     memcpy(host.data, w.data, bytes);
     must(&core, weft_parameter_replace(core.session, name, &host));
-    refused(&core, step(&core, 2, &loss), "is placed on core:0, but its operand", "lies on cpu");
+    refused(&core, step_case(&core, 2, &loss), "is placed on core:0, but its operand", "lies on cpu");
     assert_true(strstr(weft_message(core.ctx), name) != NULL);
-    assert_true(state_of(&core) == before);
+    assert_true(state_hash(&core) == before);
     must(&core, weft_parameter_replace(core.session, name, &pinned));
-    must(&core, step(&core, 2, &loss));
+    must(&core, step_case(&core, 2, &loss));
     must(&cpu, weft_parameter_replace(cpu.session, name, &pinned));
-    refused(&cpu, step(&cpu, 2, &loss), "is placed on cpu, but its operand", "lies on core:0");
+    refused(&cpu, step_case(&cpu, 2, &loss), "is placed on cpu, but its operand", "lies on core:0");
     weft_context_free(cpu.ctx);
     weft_context_free(core.ctx);
     free(host.data);

@@ -13,62 +13,9 @@
 
 #include <cmocka.h>
 
-#include "api/api.h"
-#include "run/private.h"
+#include "case_run.h"
 
-#define REFS WEFT_SOURCE_DIR "/tests/refs/"
 enum { LINE = 64, MIB = 1 << 20 };
-
-typedef struct {
-    weft_context *ctx;
-    weft_program *program;
-    weft_session *session;
-    const char *folder;
-    WfTensors *inputs;
-} Run;
-
-static void must(Run *r, weft_status s)
-{
-    if (s != WEFT_OK)
-        fail_msg("%s: %s", r->folder, weft_message(r->ctx));
-}
-
-static void do_inputs(void *p)
-{
-    Run *r = p;
-    WfCtx *c = (WfCtx *)r->ctx;
-    r->inputs = wf_safetensors_open(c, c->arena, wf_arena_printf(c->arena, REFS "%s/inputs.safetensors", r->folder));
-}
-
-static void open_case(Run *r, const char *folder, const char *threads)
-{
-    char path[256];
-    *r = (Run){.ctx = weft_context_new(NULL), .folder = folder};
-    snprintf(path, sizeof path, REFS "%s/model.pt2", folder);
-    must(r, weft_open(r->ctx, path, &r->program));
-    must(r, weft_set(r->program, "threads", threads));
-    must(r, weft_session_new(r->program, &r->session));
-    must(r, wf_guard((WfCtx *)r->ctx, do_inputs, r));
-}
-
-static void step_case(Run *r, int t, double *loss)
-{
-    char prefix[16];
-    int n = snprintf(prefix, sizeof prefix, "step%d.", t);
-    for (int i = 0; i < r->inputs->n; i++) {
-        const WfTensor *w = &r->inputs->at[i];
-        weft_tensor one = {(weft_dtype)w->dtype, w->rank, {0}, (void *)w->data};
-        memcpy(one.shape, w->shape, sizeof one.shape);
-        if (!strncmp(w->name, prefix, (size_t)n))
-            must(r, weft_feed(r->session, w->name + n, &one));
-    }
-    must(r, weft_step(r->session, loss));
-}
-
-static uint64_t state_hash(Run *r)
-{
-    return wf_hash64(r->session->run->state, (size_t)r->session->run->state_bytes, 0);
-}
 
 static uint64_t pattern(int64_t i) { return (uint64_t)i * 0x9e3779b97f4a7c15u ^ 0x5bd1e995a5a5a5a5u; }
 
@@ -122,13 +69,13 @@ static void small_steps(void **state)
     for (size_t i = 0; i < WF_LEN(folders); i++) {
         Run r, twin;
         double a, b;
-        open_case(&r, folders[i], i % 2 ? "2" : "1");
-        open_case(&twin, folders[i], "1");
-        step_case(&r, 1, &a);
-        step_case(&twin, 1, &b);
+        open_case(&r, folders[i], (const char *const[]){"threads", i % 2 ? "2" : "1", NULL});
+        open_case(&twin, folders[i], (const char *const[]){"threads", "1", NULL});
+        must(&r, step_case(&r, 1, &a));
+        must(&twin, step_case(&twin, 1, &b));
         fill(r.session->run);
-        step_case(&r, 2, &a);
-        step_case(&twin, 2, &b);
+        must(&r, step_case(&r, 2, &a));
+        must(&twin, step_case(&twin, 2, &b));
         assert_true(a == b);
         expect_planned(&r, "written by a step", touched(r.session->run));
         assert_true(state_hash(&r) == state_hash(&twin));
