@@ -126,7 +126,7 @@ if wants tsan; then
     start build/tsan 900 tools/build.sh build/tsan -DWEFT_SANITIZE=thread
     finish
     # The tests in which threads meet.
-    unit tsan build/tsan test_thread test_base test_run test_accumulate test_train test_comm test_collective
+    unit tsan build/tsan test_thread test_base test_formats test_expr test_run test_accumulate test_train test_comm test_collective
     start tsan/dist_rank 600 build/tsan/tests/dist_rank launch 3 values 20000
     finish
 fi
