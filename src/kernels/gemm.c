@@ -30,10 +30,11 @@ static int64_t together(int64_t n, int64_t k)
     return many < 1 ? 1 : many < wf_k_blocks(k) ? many : wf_k_blocks(k);
 }
 
+/* Also enough for fewer columns than n, of which more K blocks may be packed together. */
 int64_t wf_product_scratch(int64_t n, int64_t k)
 {
-    int64_t kc = k < WF_KC ? k : WF_KC;
-    return WF_BLOCK_SCRATCH + wf_up(n, WF_NR) * kc * together(n, k);
+    int64_t kc = k < WF_KC ? k : WF_KC, one = wf_up(n, WF_NR) * kc, all = wf_up(n, WF_NR) * k;
+    return WF_BLOCK_SCRATCH + (all <= PACKED ? all : one > PACKED ? one : PACKED);
 }
 
 /* B need not be packed when its rows are whole vectors, and near each other or read by few panels of A. A stride of 0

@@ -111,6 +111,9 @@ static void once(Case *c, int isa, int threads)
     assert_int_equal(maps, wf_seam_count(WF_SEAM_MAP));
     for (int i = 0; i < 64; i++)
         assert_int_equal(workspace[ws + (size_t)i], 0x7f);
+    for (int t = 0; t < threads; t++)
+        for (size_t i = wf_lib_scratch(&d); i < each; i++)
+            assert_int_equal(scratch[(size_t)t * each + i], 0x7f);
     free(workspace);
     free(scratch);
     wf_arena_free(arena);
@@ -242,7 +245,7 @@ static void test_gemm(void **state)
     static const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},     {37, 65, 43},   {129, 300, 75},
                                        {14, 513, 32}, {200, 64, 64}, {300, 257, 90}, {70, 3000, 33},
                                        {33, 40, 600}, {600, 40, 10}, {330, 530, 510}, {310, 50, 630},
-                                       {150, 300, 131}, {135, 600, 300}};
+                                       {150, 300, 131}, {135, 600, 300}, {129, 1000, 515}};
     for (size_t i = 0; i < WF_LEN(sizes); i++)
         for (int v = 0; v < 4; v++) {
             const int64_t *s = sizes[i];
