@@ -45,86 +45,90 @@ bool wf_amx_available(void)
 
 /* ---- packing ------------------------------------------------------------------------------------ */
 
-INLINE __m512 low_half(__m512i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(h)), 16)); }
-INLINE __m512 high_half(__m512i h)
+/* Pairs of float32 as words of two bfloat16 (x below, y above), part by part: the largest, what that leaves, what is left
+ * then. A part is rounded to nearest by an addition to the integer that the float is. *sick becomes NaN where x or y is
+ * infinite, NaN, or rounds to infinity. */
+INLINE void split(__m512 x, __m512 y, __m512i out[PLANES], __m512 *sick)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(h, 1)), 16));
-}
-
-/* x (the first 16 of 32) and y (the last) as three vectors of 32 bfloat16. Returns whether one is not finite as bfloat16. */
-INLINE __mmask16 split(__m512 x, __m512 y, __m512i out[PLANES])
-{
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), limit = _mm512_set1_epi32(0x7f7f8000);
-    __mmask16 bad = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(x), magnitude), limit) |
-                    _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(y), magnitude), limit);
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32((int)0xffff0000);
     for (int i = 0; i < PLANES; i++) {
-        out[i] = (__m512i)_mm512_cvtne2ps_pbh(y, x);
-        x = _mm512_sub_ps(x, low_half(out[i]));
-        y = _mm512_sub_ps(y, high_half(out[i]));
+        __m512i p = _mm512_castps_si512(x), q = _mm512_castps_si512(y);
+        if (i == PLANES - 1) { /* fits */
+            *sick = _mm512_fmadd_ps(x, y, *sick);
+        } else {
+            p = _mm512_and_si512(_mm512_add_epi32(p, half), upper);
+            q = _mm512_and_si512(_mm512_add_epi32(q, half), upper);
+            x = _mm512_sub_ps(x, _mm512_castsi512_ps(p));
+            y = _mm512_sub_ps(y, _mm512_castsi512_ps(q));
+        }
+        out[i] = _mm512_ternarylogic_epi32(_mm512_srli_epi32(p, 16), q, upper, 0xf8); /* a | (b & c) */
     }
-    return bad;
 }
 
-/* The words (pairs of bfloat16) of a 16 x 16 block, rows and columns swapped. */
-INLINE void transpose(const __m512i in[HALF], char *out)
+/* A block of 16 x 16, rows and columns swapped. */
+INLINE void transpose(__m512 in[HALF])
 {
-    __m512i t[HALF], u[HALF];
+    __m512 t[HALF];
+    __m512d u[HALF];
     for (int i = 0; i < HALF; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
+        t[i] = _mm512_unpacklo_ps(in[i], in[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(in[i], in[i + 1]);
     }
     for (int i = 0; i < HALF; i += 4)
         for (int j = 0; j < 2; j++) {
-            u[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + 2 + j]);
-            u[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + 2 + j]);
+            u[i + 2 * j] = _mm512_unpacklo_pd(_mm512_castps_pd(t[i + j]), _mm512_castps_pd(t[i + 2 + j]));
+            u[i + 2 * j + 1] = _mm512_unpackhi_pd(_mm512_castps_pd(t[i + j]), _mm512_castps_pd(t[i + 2 + j]));
         }
     for (int j = 0; j < 4; j++) { /* u[4 i + j] holds columns j, 4 + j, 8 + j, 12 + j of rows 4 i to 4 i + 3 */
-        __m512i a = _mm512_shuffle_i32x4(u[j], u[4 + j], 0x88), b = _mm512_shuffle_i32x4(u[j], u[4 + j], 0xdd);
-        __m512i c = _mm512_shuffle_i32x4(u[8 + j], u[12 + j], 0x88), d = _mm512_shuffle_i32x4(u[8 + j], u[12 + j], 0xdd);
-        _mm512_store_si512(out + 64 * j, _mm512_shuffle_i32x4(a, c, 0x88));
-        _mm512_store_si512(out + 64 * (4 + j), _mm512_shuffle_i32x4(b, d, 0x88));
-        _mm512_store_si512(out + 64 * (8 + j), _mm512_shuffle_i32x4(a, c, 0xdd));
-        _mm512_store_si512(out + 64 * (12 + j), _mm512_shuffle_i32x4(b, d, 0xdd));
+        __m512 v[4];
+        for (int i = 0; i < 4; i++)
+            v[i] = _mm512_castpd_ps(u[4 * i + j]);
+        __m512 a = _mm512_shuffle_f32x4(v[0], v[1], 0x88), b = _mm512_shuffle_f32x4(v[0], v[1], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(v[2], v[3], 0x88), d = _mm512_shuffle_f32x4(v[2], v[3], 0xdd);
+        in[j] = _mm512_shuffle_f32x4(a, c, 0x88);
+        in[4 + j] = _mm512_shuffle_f32x4(b, d, 0x88);
+        in[8 + j] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        in[12 + j] = _mm512_shuffle_f32x4(b, d, 0xdd);
     }
 }
 
-/* One half of a step: 16 along the outer dim, 32 along K, of which n and k are there. Rows of words along K (a tile of A)
- * come from a contiguous K as they are, from a contiguous outer dim by transposing; for tiles of B it is the reverse. */
-INLINE __mmask16 pack_half(const bool right, const bool k_contiguous, int64_t n, int64_t k, const float *x, int64_t stride,
-                           char *out)
+/* One half of a step: 16 along the outer dim, 32 along K, of which n and k are there. A word holds elements q and q + 16
+ * along K. Rows of A's tiles lie along K, those of B's along the outer dim: as in memory, or to be transposed. */
+INLINE void pack_half(const bool right, const bool k_contiguous, int64_t n, int64_t k, const float *x, int64_t stride, char *out,
+                      __m512 *sick)
 {
-    const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20,
-                                           4, 19, 3, 18, 2, 17, 1, 16, 0);
-    __m512i rows[PLANES][HALF], parts[PLANES];
-    __mmask16 bad = 0;
-    __mmask16 first = (__mmask16)(k_contiguous ? (k >= HALF ? 0xffff : (1u << k) - 1) : (1u << n) - 1);
-    __mmask16 second = (__mmask16)(k_contiguous ? (k <= HALF ? 0 : k >= SIDE ? 0xffff : (1u << (k - HALF)) - 1) : first);
+    const bool turn = right == k_contiguous;
+    __m512 first[HALF], second[HALF];
+    __m512i parts[PLANES];
+    __mmask16 low = (__mmask16)(k_contiguous ? (k >= HALF ? 0xffff : (1u << k) - 1) : (1u << n) - 1);
+    __mmask16 high = (__mmask16)(k_contiguous ? (k <= HALF ? 0 : k >= SIDE ? 0xffff : (1u << (k - HALF)) - 1) : low);
     for (int i = 0; i < HALF; i++) {
-        if (k_contiguous) {
-            bool there = i < n;
-            bad |= split(_mm512_maskz_loadu_ps(there ? first : 0, x + (there ? i * stride : 0)),
-                         _mm512_maskz_loadu_ps(there ? second : 0, x + (there ? i * stride : 0) + HALF), parts);
-        } else {
-            int64_t p = 2 * i;
-            bad |= split(_mm512_maskz_loadu_ps(p < k ? first : 0, x + (p < k ? p * stride : 0)),
-                         _mm512_maskz_loadu_ps(p + 1 < k ? second : 0, x + (p + 1 < k ? (p + 1) * stride : 0)), parts);
+        int64_t j = k_contiguous ? i : i + HALF, end = k_contiguous ? n : k;
+        __m512 a = _mm512_maskz_loadu_ps(i < end ? low : 0, x + (i < end ? i * stride : 0));
+        __m512 b = _mm512_maskz_loadu_ps(j < end ? high : 0, x + (j < end ? j * stride : 0) + (k_contiguous ? HALF : 0));
+        if (turn) {
+            first[i] = a, second[i] = b;
+            continue;
         }
-        for (int j = 0; j < PLANES; j++)
-            if (right == k_contiguous)
-                rows[j][i] = k_contiguous ? parts[j] : _mm512_permutexvar_epi16(pairs, parts[j]);
-            else
-                _mm512_store_si512(out + j * PLANE + 64 * i,
-                                   k_contiguous ? parts[j] : _mm512_permutexvar_epi16(pairs, parts[j]));
+        split(a, b, parts, sick);
+        for (int p = 0; p < PLANES; p++)
+            _mm512_store_si512(out + p * PLANE + 64 * i, parts[p]);
     }
-    for (int j = 0; j < PLANES && right == k_contiguous; j++)
-        transpose(rows[j], out + j * PLANE);
-    return bad;
+    if (!turn)
+        return;
+    transpose(first);
+    transpose(second);
+    for (int i = 0; i < HALF; i++) {
+        split(first[i], second[i], parts, sick);
+        for (int p = 0; p < PLANES; p++)
+            _mm512_store_si512(out + p * PLANE + 64 * i, parts[p]);
+    }
 }
 
 INLINE bool pack(const bool right, const bool k_contiguous, int64_t outer, int64_t k, const float *x, int64_t stride, char *out)
 {
     int64_t steps = (k + SIDE - 1) / SIDE, panels = (outer + SIDE - 1) / SIDE;
-    __mmask16 bad = 0;
+    __m512 sick = _mm512_setzero_ps();
     /* Along what lies together, so that every line and page is read once. */
     for (int64_t at = 0; at < steps * panels; at++) {
         int64_t panel = k_contiguous ? at / steps : at % panels, step = k_contiguous ? at % steps : at / panels;
@@ -133,12 +137,12 @@ INLINE bool pack(const bool right, const bool k_contiguous, int64_t outer, int64
         for (int half = 0; half < 2; half++) {
             int64_t i = panel * SIDE + half * HALF, n = outer - i < HALF ? outer - i : HALF;
             if (n > 0)
-                bad |= pack_half(right, k_contiguous, n, deep,
-                                 x + (k_contiguous ? i * stride + step * SIDE : i + step * SIDE * stride), stride,
-                                 to + half * TILE);
+                pack_half(right, k_contiguous, n, deep,
+                          x + (k_contiguous ? i * stride + step * SIDE : i + step * SIDE * stride), stride, to + half * TILE,
+                          &sick);
         }
     }
-    return !bad;
+    return !_mm512_cmp_ps_mask(sick, sick, _CMP_UNORD_Q);
 }
 
 TARGET bool wf_amx_pack_a(int64_t outer, int64_t k, const float *x, int64_t outer_stride, int64_t k_stride, void *out)

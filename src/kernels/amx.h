@@ -1,12 +1,13 @@
 /* Products of float32 matrices on AMX tiles, which multiply bfloat16 and add float32.
  *
  * A float32 x is exactly h + m + l, three bfloat16: h is x rounded, m the rest rounded, l the rest of that. Of the nine
- * products of two such sums the six largest are taken (all but m l', l m' and l l', together at most 2^-25 of |x y|, half
- * of what rounding one product costs); each is exact, and they are added in float32. So a result is as close to the exact
+ * products of two such sums the six largest are taken (all but m l', l m' and l l', together at most 2^-24 of |x y|, as
+ * much as rounding one product costs); each is exact, and they are added in float32. So a result is as close to the exact
  * one as that of fused multiply-adds, at 16 / 6 of their peak. Values below 2^-126 count as zero, as do such parts.
  *
  * A packed operand is laid out as the tiles read it: panels of 32 rows of A (columns of B), in a panel the steps of 32
- * along K, in a step h, m, l, of each the two halves of 16, 1 KB each. Beyond the edges are zeros. */
+ * along K, in a step h, m, l, of each the two halves of 16, 1 KB each. A word holds elements q and q + 16 along K of a step,
+ * so that packing needs no shuffles. Beyond the edges are zeros. */
 #ifndef WF_KERNELS_AMX_H
 #define WF_KERNELS_AMX_H
 

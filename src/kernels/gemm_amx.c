@@ -14,7 +14,7 @@
 enum {
     DEPTH = 512,       /* of a K block */
     CHUNK = 8 << 20,   /* bytes of B packed at a time */
-    ROWS = 128,        /* of A in a tile: what it packs stays in the second-level cache */
+    ROWS = 256,        /* of A in a tile: what it packs stays in the second-level cache */
     PACK_COLUMNS = 256 /* of B that are packed as one tile */
 };
 
@@ -35,12 +35,12 @@ static int64_t ceiling(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Where it is faster: packing an element of A or B costs about 0.45 ns, of which fused multiply-adds spare a third for
- * B, and a multiply-add 3.3 ps less (Emerald Rapids; some of that is kept for cores whose neighbour is busy, which halves
- * the tiles' rate). */
+/* Where it is faster: packing an element costs 0.25 to 0.4 ns, of which fused multiply-adds spare half for B, and a
+ * multiply-add 6 ps less (Emerald Rapids; some of that is kept for cores whose neighbour is busy, which halves the tiles'
+ * rate). */
 bool wf_gemm_amx_takes(const WfLibDesc *d, const WfGemm *g)
 {
-    return wf_amx(d) && !g->f64 && g->n_batches == 1 && g->k >= 48 && 0.45 / (double)g->n + 0.3 / (double)g->m < 2e-3 &&
+    return wf_amx(d) && !g->f64 && g->n_batches == 1 && g->k >= 48 && 0.2 / (double)g->n + 0.3 / (double)g->m < 1.9e-3 &&
            (double)g->m * (double)g->n * (double)g->k > 4e6;
 }
 
@@ -64,7 +64,7 @@ static void plan(const WfLibDesc *d, const WfGemm *g, Product *p)
         if (2 * p->chunks <= WF_LIB_PHASES)
             break;
     }
-    const int64_t wanted = 8, work = 2000000; /* tiles of a chunk; multiply-adds that a tile is worth */
+    const int64_t wanted = 4, work = 2000000; /* tiles of a chunk; multiply-adds that a tile is worth */
     double all = (double)g->m * (double)p->part * (double)least(g->k, DEPTH * p->together);
     int64_t most = (int64_t)(all / (double)work) + 1, panels = ceiling(p->part, WF_AMX_SIDE);
     p->m_tiles = ceiling(g->m, ROWS);
