@@ -198,6 +198,9 @@ typedef struct json_t WfJson;
 WfJson *wf_json_parse(WfCtx *ctx, const char *text, size_t n, const char *what); /* released with the guard */
 /* The same, with the handle that releases the value early: a tree takes ten times its text. */
 WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, WfDefer **defer);
+/* YAML as the same kind of tree, released with the guard: plain scalars as in YAML 1.2's core schema, no text at all is null.
+ * Raises WEFT_ERR_FILE with line and column, also for anchors, aliases, tags, keys twice, a second document, depth above 32. */
+WfJson *wf_yaml_parse(WfCtx *ctx, const char *text, size_t n, const char *what);
 
 /* safetensors: one file of named tensors. Header checked: sizes, overlaps, dtype, alignment. */
 typedef struct { const char *name; WfDtype dtype; int rank; int64_t shape[8]; const void *data; size_t bytes; } WfTensor;
