@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/.." || exit 1
 
 compile_rooms="base ir ops import simplify precision grad weave fuse plan emit kernels exe"
-run_rooms="base kernels exe comm run"
+run_rooms="base kernels exe comm run exchange"
 may_include() { # room -> the rooms whose header it may include
     case $1 in
     base) echo base ;;
@@ -16,7 +16,8 @@ may_include() { # room -> the rooms whose header it may include
     plan) echo base ir ops import simplify precision grad weave fuse kernels exe plan ;;
     emit) echo base ir ops import simplify precision grad weave fuse plan kernels exe emit ;;
     kernels | exe | comm) echo base "$1" ;;
-    run) echo "$run_rooms" ;;
+    run) echo base kernels exe comm run ;;
+    exchange) echo "$run_rooms" ;;
     train | serve) echo "$run_rooms" "$1" ;;
     pipeline) echo "$compile_rooms" pipeline ;;
     api) echo "$compile_rooms" "$run_rooms" train serve pipeline api ;;

@@ -2,7 +2,7 @@
 #ifndef WF_API_H
 #define WF_API_H
 
-#include "run/run.h"
+#include "exchange/exchange.h"
 
 typedef struct WfModelRef WfModelRef; /* what the compiler half keeps of an import */
 
@@ -45,7 +45,7 @@ weft_program *wf_open(WfCtx *ctx, const char *path);
 weft_session *wf_start(weft_program *p);
 void wf_program_warn(const weft_program *p);       /* logs the compiled step's warnings; compiling does it, too */
 void wf_need_training(const weft_program *p);      /* raises when the compiled step is the evaluation form alone */
-/* Weights and persistent buffers under every name, tied ones too. */
+/* wf_weights_save and wf_weights_load for a session. */
 void wf_save_weights(weft_session *s, const char *path);
 void wf_load_weights(weft_session *s, const char *path);
 /* Where compiled steps are kept: --cache-dir, WEFT_CACHE_DIR, XDG_CACHE_HOME/weft, HOME/.cache/weft; NULL: nowhere. */

@@ -73,6 +73,8 @@ weft_session *wf_start(weft_program *p)
     wf_session_set_reduce(s->run, o->reduce);
     if (o->weights)
         wf_load_weights(s, o->weights);
+    if (o->optimizer_state)
+        wf_optimizer_load(p->ctx, p->exe, s->run, o->optimizer_state, o->strict);
     return s;
 }
 
@@ -135,7 +137,7 @@ static bool of_the_loop(const char *option)
 {
     static const char *const names[] = {"schedule", "warmup-steps", "min-lr", "step-size", "gamma", "max-lr", "pct-start",
                                         "total-steps", "steps", "epochs", "data", "eval-data", "shuffle", "out", "log-every",
-                                        "checkpoint-every", "keep-checkpoints", "resume", "json"};
+                                        "checkpoint-every", "keep-checkpoints", "resume", "json", "save-optimizer"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(option, names[i]))
             return true;
@@ -488,52 +490,11 @@ weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *
     return run(SESSION_CTX(session), do_gradient, &c);
 }
 
-void wf_save_weights(weft_session *s, const char *path)
-{
-    const WfExe *x = s->program->exe;
-    WfCtx *ctx = s->program->ctx;
-    WfArena *a = wf_arena_scratch(ctx);
-    int n = 0, cap = 0;
-    for (int i = 0; i < x->n_inputs; i++)
-        cap += 1 + x->inputs[i].n_aliases;
-    WfTensor *t = WF_NEWN(a, WfTensor, (size_t)cap + 1);
-    for (int i = 0; i < x->n_inputs; i++) {
-        const WfExeInput *in = &x->inputs[i];
-        if (in->role != WF_XIN_PARAM && !(in->role == WF_XIN_BUFFER && in->persistent))
-            continue;
-        for (int k = -1; k < in->n_aliases; k++) {
-            wf_session_tensor(s->run, in->name, &t[n]);
-            t[n++].name = k < 0 ? in->name : in->aliases[k];
-        }
-    }
-    wf_safetensors_write(ctx, path, t, n);
-    wf_arena_free(a);
-}
+void wf_save_weights(weft_session *s, const char *path) { wf_weights_save(s->program->ctx, s->program->exe, s->run, path); }
 
 void wf_load_weights(weft_session *s, const char *path)
 {
-    const WfExe *x = s->program->exe;
-    WfCtx *ctx = s->program->ctx;
-    WfArena *a = wf_arena_scratch(ctx);
-    WfTensors *file = wf_safetensors_open(ctx, a, path);
-    for (int pass = 0; pass < 2; pass++) /* check everything before the first byte changes */
-        for (int i = 0; i < x->n_inputs; i++) {
-            const WfExeInput *in = &x->inputs[i];
-            WfTensor t;
-            if (in->role != WF_XIN_PARAM && !(in->role == WF_XIN_BUFFER && in->persistent))
-                continue;
-            const WfTensor *w = wf_tensors_find(file, in->name);
-            for (int k = 0; !w && k < in->n_aliases; k++)
-                w = wf_tensors_find(file, in->aliases[k]);
-            wf_session_tensor(s->run, in->name, &t);
-            if (!w)
-                wf_fail(ctx, WEFT_ERR_FILE, "%s: the tensor %s is missing", path, in->name);
-            if (w->dtype != t.dtype || w->rank != t.rank || memcmp(w->shape, t.shape, sizeof t.shape))
-                wf_fail(ctx, WEFT_ERR_FILE, "%s: the tensor %s has another dtype or shape than the model's", path, in->name);
-            if (pass)
-                memcpy((void *)t.data, w->data, w->bytes);
-        }
-    wf_arena_free(a);
+    wf_weights_load(s->program->ctx, s->program->exe, s->run, path, s->program->options.strict);
 }
 
 static void do_save(void *v) { wf_save_weights(((Call *)v)->s, ((Call *)v)->text); }

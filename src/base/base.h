@@ -168,6 +168,9 @@ void wf_store_i64(WfDtype t, void *p, int64_t v); /* floats rounded once; intege
 
 typedef struct { const uint8_t *at; size_t size; char *path; } WfFile;  /* a file mapped read-only (or read whole) */
 WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path);   /* raises WEFT_ERR_IO with path and reason */
+/* A file that another file names: `name` is a plain file name in `folder` (raises WEFT_ERR_FILE otherwise, and for a link that
+ * leads out of the folder, or what is no regular file). */
+WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *name);
 void wf_file_close(WfFile *f);                   /* early; otherwise the mapping lives as long as the arena */
 /* Atomic writing: a temporary name beside `path`, synced, renamed by commit. Leaving early removes the temporary. */
 typedef struct WfOut WfOut;
@@ -320,10 +323,10 @@ typedef struct {
     /* model */
     WfLoss loss;
     WfReduction reduction;
-    char *target, *loss_weights, *pos_weight, *weights; /* NULL: not given */
+    char *target, *loss_weights, *pos_weight, *weights, *optimizer_state; /* NULL: not given */
     double label_smoothing, beta, delta;
     int64_t ignore_index, predictions; /* predictions: output leaf, -1: chosen by the compiler */
-    bool log_target, soft_target, accept_lost_stopgrad;
+    bool log_target, soft_target, accept_lost_stopgrad, strict;
     /* optimiser */
     WfOptim optimizer;
     WfHyper hyper;
@@ -357,7 +360,7 @@ typedef struct {
     char *out, *resume;
     int64_t checkpoint_every;         /* steps; 0: never */
     int64_t keep_checkpoints;
-    bool json, no_weights;
+    bool json, no_weights, save_optimizer;
     /* compile */
     WfIsa isa;
     bool cache;

@@ -63,19 +63,19 @@ static void read_whole(WfCtx *ctx, WfArena *a, int fd, size_t guess, WfFile *f)
     f->size = n;
 }
 
-WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path)
+/* What the descriptor, which is closed, holds. */
+static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd, bool regular)
 {
+    WfDefer *closing = wf_defer(ctx, close_fd, (void *)(intptr_t)fd);
     MappedFile *m = WF_NEW(a, MappedFile);
     m->face.path = wf_arena_strdup(a, path);
-    int fd = wf_sys_open(path, O_RDONLY, 0);
-    if (fd < 0)
-        io_fail(ctx, "open", path, errno);
-    WfDefer *closing = wf_defer(ctx, close_fd, (void *)(intptr_t)fd);
     struct stat st;
     if (fstat(fd, &st) != 0)
         io_fail(ctx, "open", path, errno);
     if (S_ISDIR(st.st_mode))
         io_fail(ctx, "read", path, EISDIR);
+    if (regular && !S_ISREG(st.st_mode))
+        wf_fail(ctx, WEFT_ERR_FILE, "%s: it is no regular file", path);
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
         m->face.size = (size_t)st.st_size;
         m->map = wf_sys_map_file(fd, m->face.size);
@@ -87,6 +87,30 @@ WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path)
         read_whole(ctx, a, fd, S_ISREG(st.st_mode) ? (size_t)st.st_size : 0, &m->face);
     wf_defer_run(closing);
     return &m->face;
+}
+
+WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path)
+{
+    int fd = wf_sys_open(path, O_RDONLY, 0);
+    if (fd < 0)
+        io_fail(ctx, "open", path, errno);
+    return map_fd(ctx, a, path, fd, false);
+}
+
+WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *name)
+{
+    char *path = wf_arena_printf(a, "%s/%s", folder, name);
+    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+        wf_fail_at(ctx, WEFT_ERR_FILE, folder, "Files that another file names lie beside it, and are named without a folder.",
+                   "'%.200s' is no plain file name", name);
+    int fd = wf_sys_open_in(folder, name);
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        wf_fail_at(ctx, WEFT_ERR_FILE, path, "Copy the files themselves (cp -L) into one folder.",
+                   "%s: it is a link that leaves its folder, which Weft does not follow for files that another file names",
+                   path);
+    if (fd < 0)
+        io_fail(ctx, "open", path, errno);
+    return map_fd(ctx, a, path, fd, true);
 }
 
 void wf_file_close(WfFile *f)

@@ -18,6 +18,9 @@
 /* As the system calls, but counted, restarted after EINTR and made to fail (EIO, or what fits) by
  * wf_seam_fail_at. */
 int wf_sys_open(const char *path, int flags, int mode);
+/* For reading, a plain name in a folder; links may lead to other files of the folder and below only (EXDEV, ELOOP). Does not
+ * wait for the writer of a pipe. */
+int wf_sys_open_in(const char *folder, const char *name);
 ssize_t wf_sys_read(int fd, void *p, size_t n);
 ssize_t wf_sys_write(int fd, const void *p, size_t n);
 int wf_sys_sync(int fd);

@@ -47,7 +47,10 @@ const WfOptionRow wf_option_table[] = {
     {"predictions", WF_OPTION_INT, WF_GROUP_MODEL, PLAN, AT(predictions), "-1", "N", -1, 4096, 0,
      "output that holds the predictions for accuracy (default: the loss's logits)"},
     {"weights", WF_OPTION_STRING, WF_GROUP_MODEL, SCALAR, AT(weights), "", "FILE", NO_RANGE,
-     "start from these weights (safetensors) instead of the model's"},
+     "start from these weights instead of the model's: safetensors, an index of several (*.index.json), or the folder of a "
+     "model.safetensors"},
+    {"strict", WF_OPTION_BOOL, WF_GROUP_MODEL, SCALAR, AT(strict), "true", "", NO_RANGE,
+     "false: files of weights and optimiser state may lack tensors, which stay as they are, and hold others; both are listed"},
     {"accept-lost-stopgrad", WF_OPTION_BOOL, WF_GROUP_MODEL, PLAN, AT(accept_lost_stopgrad), "false", "", NO_RANGE,
      "train although the export dropped a detach or no_grad"},
 
@@ -81,6 +84,8 @@ const WfOptionRow wf_option_table[] = {
     {"param-group", WF_OPTION_GROUPS, WF_GROUP_OPTIMISER, PLAN, AT(groups), "", "GLOB:NAME=X,...", NO_RANGE,
      "other values for parameters whose name matches, e.g. '*.bias:weight-decay=0'; betas=X/Y; repeatable, the first "
      "match counts"},
+    {"optimizer-state", WF_OPTION_STRING, WF_GROUP_OPTIMISER, SCALAR, AT(optimizer_state), "", "FILE", NO_RANGE,
+     "go on from an optimiser's state (safetensors, docs/exchange.md); bias corrections and schedule continue at its step"},
     {"schedule", WF_OPTION_ENUM, WF_GROUP_OPTIMISER, SCALAR, AT(schedule), "constant",
      "constant|linear|cosine|step|one-cycle", NO_RANGE, "course of the learning rate"},
     {"warmup-steps", WF_OPTION_INT, WF_GROUP_OPTIMISER, SCALAR, AT(warmup_steps), "0", "N", COUNT(0),
@@ -163,6 +168,8 @@ const WfOptionRow wf_option_table[] = {
      "checkpoints that are kept, the newest ones"},
     {"resume", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(resume), "", "PATH", NO_RANGE,
      "go on from the newest whole checkpoint of this folder (--out of an earlier run; without one, from step 0)"},
+    {"save-optimizer", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(save_optimizer), "false", "", NO_RANGE,
+     "write the optimiser's state at the end, too, to OUT/optimizer.safetensors (for --optimizer-state and tools/state.py)"},
     {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
      "print results and errors as JSON on stdout"},
     {"no-weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(no_weights), "false", "", NO_RANGE,

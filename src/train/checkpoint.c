@@ -118,9 +118,9 @@ static void write_manifest(WfTraining *t, const char *path, const WfMark *m, con
     WfArena *a = wf_arena_scratch(t->ctx);
     WfStr s = {.arena = a};
     char sum[32];
-    wf_str_printf(&s, "{\"format\": %d, \"step\": %lld, \"ranks\": %d, \"model\": \"%s\", \"samples\": %lld, \"step_rows\": %lld, \"epoch_steps\": %lld, ",
+    wf_str_printf(&s, "{\"format\": %d, \"step\": %lld, \"ranks\": %d, \"model\": \"%s\", \"samples\": %lld, \"step_rows\": %lld, \"epoch_steps\": %lld, \"steps_before\": %lld, ",
                   VERSION, (long long)m->step, ranks, t->exe->signature, (long long)m->samples, (long long)m->step_rows,
-                  (long long)m->epoch_steps);
+                  (long long)m->epoch_steps, (long long)m->before);
     wf_str_printf(&s, "\"seed\": %lld, \"shuffle\": %s, \"isa\": \"%s\", \"weft\": \"%s\", \"evaluated\": %s, \"evaluation_due\": %s, ",
                   (long long)t->options->seed, t->options->shuffle ? "true" : "false",
                   wf_isa_name(wf_session_isa(t->session)), weft_version(), m->evaluated ? "true" : "false",
@@ -332,19 +332,19 @@ static void read_manifest(Candidate *c)
         bad(ctx, path, "its checksum does not match");
     WfDefer *release;
     json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best, *best_loss;
-    json_int_t format, step, ranks, samples, rows, epoch;
+    json_int_t format, step, ranks, samples, rows, epoch, before = 0;
     const char *model;
     int shuffle, evaluated, due;
-    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
-                    "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "epoch_steps", &epoch, "seed", &c->seed, "shuffle",
+    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s?I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
+                    "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "epoch_steps", &epoch, "steps_before", &before, "seed", &c->seed, "shuffle",
                     &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best_accuracy", &best, "best_loss", &best_loss, "files", &files) ||
-        format != VERSION || step != c->step || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
+        format != VERSION || step != c->step || before < 0 || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
         bad(ctx, path, "it is no MANIFEST of step %lld and of this version of Weft", (long long)c->step);
     c->shards = WF_NEWN(c->a, Shard, (size_t)ranks);
     c->ranks = (int)ranks;
     c->model = wf_arena_strdup(c->a, model);
     c->shuffle = shuffle;
-    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .evaluated = evaluated, .evaluation_due = due,
+    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .before = before, .evaluated = evaluated, .evaluation_due = due,
                         .best = number_or(best, -1), .best_loss = number_or(best_loss, INFINITY)};
     size_t i;
     json_array_foreach(files, i, item)
@@ -468,7 +468,7 @@ bool wf_checkpoint_load(WfTraining *t, WfMark *m)
         wf_session_sync(t->session);
         if (rank && rank < c.ranks)
             restore(&c, rank);
-        wf_session_set_step(t->session, chosen);
+        wf_session_set_step(t->session, found.before + chosen);
         *m = found;
     }
     wf_arena_free(a);

@@ -217,7 +217,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
         wf_session_micro(s);
         wf_check_cancel(l->t->ctx);
     }
-    lr = wf_schedule_lr_from(o, lr, l->mark.step + 1, l->total);
+    lr = wf_schedule_lr_from(o, lr, l->mark.before + l->mark.step + 1, l->mark.before + l->total);
     wf_session_set_lr(s, lr);
     if (!o->reduce)
         wf_session_set_reduce(s, wf_bench_reduces(l->mark.step));
@@ -370,6 +370,7 @@ void wf_train(WfTraining *t)
     l.mark.samples = l.data->samples;
     l.mark.step_rows = l.batch * l.micro * l.ranks;
     l.mark.epoch_steps = l.per_epoch;
+    l.mark.before = wf_session_steps(t->session);
     resume(&l);
     wf_loop_allocate(&l);
     wf_loop_open_out(&l);
@@ -382,6 +383,8 @@ void wf_train(WfTraining *t)
             checkpoint(&l);
         if (o->out && !l.rank) {
             t->save(t->user, wf_loop_path(&l, "final.safetensors"));
+            if (o->save_optimizer)
+                wf_optimizer_save(t->ctx, t->exe, t->session, wf_loop_path(&l, "optimizer.safetensors"));
             if (!l.mark.evaluated)
                 t->save(t->user, wf_loop_path(&l, "best.safetensors"));
         }

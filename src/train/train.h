@@ -2,7 +2,7 @@
 #ifndef WF_TRAIN_H
 #define WF_TRAIN_H
 
-#include "run/run.h"
+#include "exchange/exchange.h"
 
 /* ---- schedules ---- */
 
@@ -105,6 +105,7 @@ typedef struct {
     int64_t step;                /* steps done */
     int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
     int64_t epoch_steps;         /* steps of an epoch */
+    int64_t before;              /* steps that the optimiser had done when the run began (--optimizer-state) */
     const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
     double best, best_loss;      /* accuracy (-1: none yet) and loss of the best evaluation */
     bool evaluated;              /* there was one */

@@ -1,0 +1,166 @@
+#!/bin/bash
+# Weights and optimiser state from files: one, several with an index, tied names, other floating-point types, what is missing
+# or not the model's; what an index may name; training that goes on from another training's optimiser state.
+source "$(dirname "$0")/common.sh"
+train() { "$weft" train "$mlp" --data good.safetensors --batch-size 8 --threads 1 "$@"; }
+predict() { "$weft" run "$mlp" --data good.safetensors --batch-size 8 --threads 1 "$@"; }
+
+works "a run" train --steps 6 --seed 5 --out a
+python3 - <<'P' || exit 1
+import json, os, struct
+def read(path):
+    b = open(path, "rb").read()
+    n = struct.unpack("<Q", b[:8])[0]
+    return {k: (v["dtype"], v["shape"], b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in json.loads(b[8:8 + n]).items()}
+def write(path, tensors):
+    head, body = {}, b""
+    for k, (dtype, shape, data) in tensors.items():
+        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(head).encode()
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+def index(path, tensors, **more):
+    json.dump({"metadata": {"total_size": 1}, "weight_map": tensors, **more}, open(path, "w"))
+w = read("a/final.safetensors")
+names = sorted(w)
+parts = {"one.safetensors": names[:2], "two.safetensors": names[2:]}
+at = {k: f for f, ks in parts.items() for k in ks}
+for folder in "whole", "odd", "linked", "up", "twice", "foreign", "absent":
+    os.mkdir(folder)
+    for f, ks in parts.items():
+        write(f"{folder}/{f}", {k: w[k] for k in ks})
+    index(f"{folder}/model.safetensors.index.json", at)
+# the files themselves lie elsewhere
+os.mkdir("elsewhere")
+os.rename("linked/two.safetensors", "elsewhere/two.safetensors")
+os.symlink("../elsewhere/two.safetensors", "linked/two.safetensors")
+index("up/model.safetensors.index.json", {k: "../whole/" + f for k, f in at.items()})
+write("twice/two.safetensors", {k: w[k] for k in names[1:]})
+index("foreign/model.safetensors.index.json", at, script="x")
+index("absent/model.safetensors.index.json", dict(at, more="two.safetensors"))
+os.rename("odd/one.safetensors", "odd/first.safetensors")
+os.symlink("first.safetensors", "odd/one.safetensors")  # a link that stays in its folder
+write("short.safetensors", {k: w[k] for k in names[1:]})
+write("long.safetensors", dict(w, extra=("F32", [1], b"\0" * 4)))
+write("both.safetensors", dict({k: w[k] for k in names[1:]}, extra=("F32", [1], b"\0" * 4)))
+write("shape.safetensors", dict(w, **{names[0]: ("F32", [1], b"\0" * 4)}))
+write("type.safetensors", dict(w, **{names[0]: ("I64", w[names[0]][1], b"\0" * 2 * len(w[names[0]][2]))}))
+half = {k: ("BF16", s, b"".join(d[i + 2:i + 4] for i in range(0, len(d), 4))) if t == "F32" else (t, s, d)
+        for k, (t, s, d) in w.items()}
+write("half.safetensors", half)  # cut off, not rounded: exact in float32 again
+write("cut.safetensors", {k: ("F32", s, b"".join(b"\0\0" + d[i:i + 2] for i in range(0, len(d), 2))) if t == "BF16" else (t, s, d)
+                           for k, (t, s, d) in half.items()})
+P
+
+works "predictions from one file" predict --weights a/final.safetensors --out one.out
+works "from an index" predict --weights whole/model.safetensors.index.json --out index.out
+works "from the folder of an index" predict --weights whole --out folder.out
+works "over a link inside the folder" predict --weights odd --out odd.out
+check "the same predictions from an index" cmp one.out index.out
+check "the same predictions from a folder" cmp one.out folder.out
+check "the same predictions over a link" cmp one.out odd.out
+mkdir alone && cp a/final.safetensors alone/model.safetensors
+works "a folder with one file" predict --weights alone --out alone.out
+check "the same predictions from it" cmp one.out alone.out
+works "weights in bfloat16" predict --weights half.safetensors --out half.out
+check "which is said" grep -q "tensors were converted, the first is .*, from bf16 to f32" err
+works "the same values in float32" predict --weights cut.safetensors --out cut.out
+check "the same predictions" cmp half.out cut.out
+
+fails "a folder without weights" 1 "holds neither model.safetensors nor" predict --weights elsewhere --out z
+fails "an index that climbs" 1 "is no plain file name" predict --weights up --out z
+fails "a link that leaves the folder" 1 "is a link that leaves its folder" predict --weights linked --out z
+fails "a tensor in two files" 1 "should be in one.safetensors" predict --weights twice --out z
+fails "an index with more in it" 1 "it holds 'script' beside metadata and weight_map" predict --weights foreign --out z
+fails "a tensor that is in no file" 1 "tensor more is not in two.safetensors" predict --weights absent --out z
+ln -sf /proc/self/environ whole/two.safetensors
+fails "a link to anywhere" 1 "is a link that leaves its folder" predict --weights whole --out z
+rm whole/two.safetensors && mkfifo whole/two.safetensors
+fails "a pipe in place of a file" 1 "no regular file" timeout 20 "$weft" run "$mlp" --data good.safetensors --batch-size 8 --weights whole --out z
+echo '{"weight_map": {"a": 3}}' >bad.index.json
+fails "no name of a file" 1 "the file of tensor a is no text" predict --weights bad.index.json --out z
+echo '[1]' >bad.index.json
+fails "no index" 1 "it is no JSON object" predict --weights bad.index.json --out z
+
+fails "missing" 1 "it does not hold the model's weights: 1 missing" predict --weights short.safetensors --out z
+fails "unexpected" 1 "it does not hold the model's weights: 1 unexpected" predict --weights long.safetensors --out z
+fails "both at once" 1 "1 missing, 1 unexpected" predict --weights both.safetensors --out z
+check "the unexpected one is named" grep -q "unexpected: extra" err
+check "and a way out" grep -q -- "--strict=false" err
+works "not strict" predict --weights both.safetensors --strict=false --out loose.out
+check "what stays as it is" grep -q "1 of the weights is missing and left as they are" err
+check "what is left out" grep -q "1 of its tensors is not the model's and left out: extra" err
+fails "another shape, strict or not" 1 "f32[1] in the file" predict --weights shape.safetensors --strict=false --out z
+fails "another kind of number" 1 "i64[" predict --weights type.safetensors --strict=false --out z
+
+# A tied weight: under either name, or both with one value.
+gpt=$refs/gpt_tiny_adamw
+python3 - "$gpt" <<'P' || exit 1
+import json, struct, sys, zipfile
+z = zipfile.ZipFile(sys.argv[1] + "/model.pt2")
+config = json.loads(z.read("model/data/weights/model_weights_config.json"))["config"]
+head, body = {}, b""
+def add(name, data):
+    global body
+    shape = [s["as_int"] for s in config[name]["tensor_meta"]["sizes"]]
+    head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+    body += data
+def write(path):
+    text = json.dumps(head).encode()
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+    head.clear()
+raw = {k: z.read("model/data/weights/" + v["path_name"]) for k, v in config.items()}
+tied = [k for k in config if config[k]["path_name"] == "weight_0"]
+assert len(tied) == 2, tied
+for k in config:
+    add(k, raw[k])
+write("tied.safetensors")
+body = b""
+for k in config:
+    if k != tied[0]:
+        add(k, raw[k])
+write("second.safetensors")
+body = b""
+for k in config:
+    add(k, bytes(len(raw[k])) if k == tied[1] else raw[k])
+write("untied.safetensors")
+P
+data tokens.safetensors idx=I64:4x16:mod61 targets=I64:4x16:mod61
+tied() { "$weft" run "$gpt/model.pt2" --data tokens.safetensors --threads 1 "$@"; }
+works "a tied weight under both names" tied --weights tied.safetensors --out t1
+works "under its second name" tied --weights second.safetensors --out t2
+check "the same predictions" cmp t1 t2
+fails "with two values" 1 "with which it is one tensor in the model" tied --weights untied.safetensors --out z
+
+# Ten steps, and five and five of them by way of the two files: the same bytes, with bias corrections and schedule.
+halves() { # NAME OPTION...
+    local name=$1
+    shift
+    rm -rf ten five more
+    works "$name: ten steps" train --no-shuffle --schedule cosine --lr 0.05 "$@" --steps 10 --out ten
+    works "$name: five" train --no-shuffle --schedule cosine --lr 0.05 "$@" --steps 5 --total-steps 10 --save-optimizer --out five
+    works "$name: five more" train --no-shuffle --schedule cosine --lr 0.05 "$@" --steps 5 --out more \
+        --weights five/final.safetensors --optimizer-state five/optimizer.safetensors
+    check "$name: the same weights" cmp ten/final.safetensors more/final.safetensors
+}
+halves sgd --optimizer sgd --momentum 0.9 --dampening 0.5
+halves adam --optimizer adam --amsgrad
+halves rmsprop --optimizer rmsprop --centered --momentum 0.9
+halves adagrad --optimizer adagrad --lr-decay 0.1
+halves adamw --optimizer adamw
+on() { train --no-shuffle --schedule cosine --lr 0.05 --weights five/final.safetensors --optimizer-state five/optimizer.safetensors "$@"; }
+works "three of the five, with checkpoints" on --steps 3 --total-steps 10 --checkpoint-every 2 --out parts
+works "the rest, resumed" on --steps 5 --checkpoint-every 2 --resume parts --save-optimizer
+check "the same weights" cmp ten/final.safetensors parts/final.safetensors
+check "ten steps are done" python3 -c '
+import json, struct
+b = open("parts/optimizer.safetensors", "rb").read()
+n = struct.unpack("<Q", b[:8])[0]
+h = json.loads(b[8:8 + n])
+at = 8 + n + h["step"]["data_offsets"][0]
+assert struct.unpack("<q", b[at:at + 8])[0] == 10
+assert {k.split("/")[0] for k in h} == {"step", "exp_avg", "exp_avg_sq"}, h.keys()'
+fails "state of another optimiser" 1 "it does not hold the model's optimiser state: " on --optimizer sgd --momentum 0.9 --steps 1 --out z
+fails "no state" 1 "needs \`step\`" train --optimizer-state five/final.safetensors --steps 1 --out z
+end
