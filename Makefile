@@ -1,12 +1,13 @@
 # The commands of this project. Everything is built under build/.
 #   make         builds build/weft and the libraries          make demo   trains a model, from nothing, in minutes
 #   make check   builds with two compilers, runs all tests    make bench  compares with PyTorch (installs it privately)
+#   make check-python   what Weft writes, read by PyTorch, onnxruntime and TensorBoard (installs them privately)
 #   make install PREFIX=/usr/local DESTDIR=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 
-.PHONY: build deps demo demo-ranks check bless bench install clean
+.PHONY: build deps demo demo-ranks check check-python bless bench install clean
 
 build: deps
 	@tools/build.sh build $(CMAKE_FLAGS)
@@ -28,6 +29,14 @@ demo-ranks:
 check:
 	@tools/deps.sh build check
 	@tests/run.sh
+
+# With PYTHON=... the tests run in that Python, and nothing is installed.
+check-python:
+	@tools/deps.sh build bench
+ifeq ($(PYTHON),)
+	@tools/venv.sh build/venv torch numpy safetensors onnx onnxruntime tensorboard
+endif
+	@WEFT_PYTHON=$(or $(PYTHON),build/venv/bin/python) tests/run.sh python
 
 # Rewrites the expected part of tests/ir/*.ir from what the compiler prints now; review the diff.
 bless: build

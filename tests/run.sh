@@ -1,6 +1,7 @@
 #!/bin/bash
 # usage: tests/run.sh [WORD...]   builds with gcc and clang and runs all tests, or only the sections named:
-# lint unit ir refs e2e dist clang asan tsan fuzz. The last line is "N passed, N failed".
+# lint unit ir refs e2e dist clang asan tsan fuzz, and python, which is not among "all" (make check-python). The last line is
+# "N passed, N failed".
 #
 # A test is a program. When it prints TAP, each of its lines counts; otherwise its exit code counts as one test (77: it
 # was left out, and says why). Every output is kept in build/logs; that of a failed test is shown.
@@ -112,6 +113,12 @@ if wants dist; then # real ranks, which fill the machine themselves
     for script in tests/dist/*.sh; do
         [ -x "$script" ] && { start "dist/$(basename "$script" .sh)" 900 "$script"; finish; }
     done
+fi
+if wants python; then # what Weft writes, read by the packages that it is for
+    for script in tests/torch/test_*.py; do
+        start "python/$(basename "$script" .py)" 600 "${WEFT_PYTHON:-build/venv/bin/python}" "$script"
+    done
+    finish
 fi
 if wants clang; then
     start build/clang 900 tools/build.sh build/clang -DCMAKE_C_COMPILER=clang -DWEFT_WERROR=ON -DWEFT_TESTS=OFF

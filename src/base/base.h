@@ -195,6 +195,9 @@ WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, bool check_crc);
 const WfZipEntry *wf_zip_find(const WfZip *z, const char *name);    /* NULL if absent */
 /* Writes stored entries, each payload 64-byte aligned, times zeroed: same input, same bytes. */
 void wf_zip_write(WfCtx *ctx, const char *path, const WfZipEntry *entries, int n);
+/* Writes the archive `f`, which wf_zip_open took, with other contents for some entries: each names an entry of f and has its
+ * size. All other bytes stay as they are, checksums excepted. `path` may be f's own. */
+void wf_zip_replace(WfCtx *ctx, const char *path, const WfFile *f, const WfZipEntry *entries, int n);
 
 /* JSON (jansson behind a thin face that raises). Numbers keep 64-bit integers exact. */
 typedef struct json_t WfJson;

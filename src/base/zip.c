@@ -12,9 +12,9 @@
 #include "base/inner.h"
 
 enum {
-    LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END = 0x06054b50, END64 = 0x06064b50, LOCATOR64 = 0x07064b50,
+    LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END = 0x06054b50, END64 = 0x06064b50, LOCATOR64 = 0x07064b50, DESCRIPTOR = 0x08074b50,
     LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR64_SIZE = 20,
-    EXTRA64 = 1, EXTRA_PAD = 0x4246, EPOCH_DATE = 0x21, FLAG_UTF8 = 0x800
+    EXTRA64 = 1, EXTRA_PAD = 0x4246, EPOCH_DATE = 0x21, FLAG_UTF8 = 0x800, FLAG_STREAMED = 8
 };
 
 typedef struct {
@@ -231,6 +231,73 @@ const WfZipEntry *wf_zip_find(const WfZip *z, const char *name)
 }
 
 /* ---- writing ---- */
+
+typedef struct { uint64_t at; const uint8_t *with; size_t size; } Edit; /* bytes of the file that change */
+typedef WF_VEC(Edit) Edits;
+
+static int by_place(const void *a, const void *b)
+{
+    const Edit *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* The checksum where it stands: in the central entry, and in the local header or, of a streaming writer, behind the content. */
+static void edit_checksums(const Reader *r, Edits *edits, uint64_t here, uint64_t local, const WfZipEntry *old, const uint8_t *now)
+{
+    uint64_t end = (uint64_t)(old->at - r->at) + old->size;
+    const uint8_t *before = r->at + here + 16;
+    WF_PUSH(r->arena, edits, ((Edit){here + 16, now, 4}));
+    if (!(get(r->at + here + 8, 2) & FLAG_STREAMED)) {
+        WF_PUSH(r->arena, edits, ((Edit){local + 14, now, 4}));
+        return;
+    }
+    if (get(bytes_at(r, end, 8, r->dir, "a data descriptor"), 4) == DESCRIPTOR)
+        end += 4;
+    if (memcmp(r->at + end, before, 4))
+        damaged(r, end, "the data descriptor of entry '%s' does not fit the central directory", old->name);
+    WF_PUSH(r->arena, edits, ((Edit){end, now, 4}));
+}
+
+void wf_zip_replace(WfCtx *ctx, const char *path, const WfFile *f, const WfZipEntry *entries, int n)
+{
+    WfArena *a = wf_arena_scratch(ctx);
+    Reader r = { .ctx = ctx, .arena = a, .at = f->at, .size = f->size, .path = f->path };
+    Edits edits = { 0 };
+    WfMap *by_name = wf_map_new(a);
+    int found = 0;
+    for (int i = 0; i < n; i++)
+        wf_map_put(by_name, entries[i].name, i);
+    find_directory(&r);
+    uint64_t pos = r.dir;
+    for (uint64_t i = 0; i < r.count; i++) {
+        uint64_t here = pos;
+        WfZipEntry old;
+        Span span;
+        int64_t k;
+        read_entry(&r, &pos, &old, &span, false);
+        if (!wf_map_get(by_name, old.name, &k))
+            continue;
+        WF_ASSERT(ctx, entries[k].size == old.size);
+        uint32_t crc = (uint32_t)crc32_z(0, entries[k].at, entries[k].size);
+        uint8_t *now = wf_arena_alloc(a, 4);
+        for (int b = 0; b < 4; b++)
+            now[b] = (uint8_t)(crc >> 8 * b);
+        WF_PUSH(a, &edits, ((Edit){(uint64_t)(old.at - r.at), entries[k].at, entries[k].size}));
+        edit_checksums(&r, &edits, here, span.from, &old, now);
+        found++;
+    }
+    WF_ASSERT(ctx, found == n);
+    qsort(edits.at, (size_t)edits.n, sizeof *edits.at, by_place);
+    WfOut *o = wf_out_open(ctx, path);
+    uint64_t at = 0;
+    for (int i = 0; i < edits.n; at = edits.at[i].at + edits.at[i].size, i++) {
+        wf_out_write(o, r.at + at, (size_t)(edits.at[i].at - at));
+        wf_out_write(o, edits.at[i].with, edits.at[i].size);
+    }
+    wf_out_write(o, r.at + at, (size_t)(r.size - at));
+    wf_out_commit(o);
+    wf_arena_free(a);
+}
 
 typedef struct { uint8_t at[64]; int n; } Record;
 

@@ -30,6 +30,11 @@ const WfVerb wf_verbs[] = {
      "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
      "  weft run step.weft --data x=images.gz --out y.safetensors\n",
      ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_run},
+    {"export", "MODEL.pt2 --weights FILE -o OUT.pt2|.safetensors",
+     "write trained weights back into the export, for torch.export.load, or into one file",
+     "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"
+     "  weft export model.pt2 --weights shards/ -o whole.safetensors\n",
+     1u << WF_GROUP_MODEL | 1u << WF_GROUP_OUTPUT, wf_cli_export},
     {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",
      "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS,
      wf_cli_plan},

@@ -24,6 +24,9 @@ WfModel *wf_import_pt2(WfCtx *ctx, WfArena *a, const char *path, bool accept_los
 /* The same from bytes that outlive the arena; `what` names them in messages. */
 WfModel *wf_import_pt2_bytes(WfCtx *ctx, WfArena *a, const void *at, size_t size, const char *what,
                              bool accept_lost_stopgrad);
+/* Writes the archive at `path` again, to `out`, with the values of those stored tensors that `values` holds under their names
+ * (of the same dtype and shape); every other byte but checksums stays as it is. Raises as wf_import_pt2 does. */
+void wf_pt2_rewrite(WfCtx *ctx, const char *path, const WfTensors *values, const char *out);
 /* Can the importer read a node of that target ("torch.ops.aten.relu.default", "_operator.mul")? For `weft info`. */
 bool wf_import_knows(const char *target);
 

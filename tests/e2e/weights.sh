@@ -163,4 +163,22 @@ assert struct.unpack("<q", b[at:at + 8])[0] == 10
 assert {k.split("/")[0] for k in h} == {"step", "exp_avg", "exp_avg_sq"}, h.keys()'
 fails "state of another optimiser" 1 "it does not hold the model's optimiser state: " on --optimizer sgd --momentum 0.9 --steps 1 --out z
 fails "no state" 1 "needs \`step\`" train --optimizer-state five/final.safetensors --steps 1 --out z
+
+# weft export
+works "an export without new weights" "$weft" export "$gpt/model.pt2" -o same.pt2
+check "is the same file" cmp same.pt2 "$gpt/model.pt2"
+works "an export with other weights" "$weft" export "$mlp" --weights a/final.safetensors -o new.pt2
+check "is another" sh -c "! cmp -s new.pt2 '$mlp'"
+works "its predictions" "$weft" run new.pt2 --data good.safetensors --batch-size 8 --threads 1 --out new.out
+check "are those of the weights" cmp new.out one.out
+works "its weights as one file" "$weft" export new.pt2 -o new.safetensors
+check "are the weights" cmp new.safetensors a/final.safetensors
+works "over itself" "$weft" export new.pt2 --weights a/final.safetensors -o new.pt2
+works "is still read" "$weft" info new.pt2
+works "a compiled step" "$weft" compile "$mlp" -o step.weft
+fails "an export of a compiled step" 1 "holds no export" "$weft" export step.weft -o z.pt2
+fails "no name" 2 "there is no --out" "$weft" export "$mlp"
+fails "a name that says nothing" 2 "it ends in neither" "$weft" export "$mlp" -o z.bin
+fails "weights of another model" 1 "missing" "$weft" export "$gpt/model.pt2" --weights a/final.safetensors -o z.pt2
+check "nothing was written" test ! -e z.pt2
 end
