@@ -283,6 +283,52 @@ def judge(case, single, double, initial):
                          "param_rtol": bound(("param", "buffer")), "metric": METRIC}
 
 
+# ---- the evaluation form ----
+
+def evaluation_form(program):
+    """The module of an exported program with the flags of training off, as move_exported_model_to_eval (torchao) has it:
+    dropout is the identity, batch norms read their running statistics. Also the flags of RNNs and of attention's dropout."""
+    module = program.module()
+    for inner in [m for m in module.modules() if isinstance(m, torch.fx.GraphModule)]:
+        for node in inner.graph.nodes:
+            schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+            if schema is None:
+                continue
+            names = [a.name for a in schema.arguments]
+            given = dict(zip(names, node.args)) | node.kwargs
+            if "momentum" in names and given.get("running_mean") is None:
+                continue  # no running statistics: those of the batch, in either form
+            for name in names:
+                if name in ("train", "training") or name == "dropout_p":
+                    off = 0.0 if name == "dropout_p" else False
+                    if names.index(name) < len(node.args):
+                        node.update_arg(names.index(name), off)
+                    elif name in node.kwargs:
+                        node.update_kwarg(name, off)
+        inner.recompile()
+    return module
+
+
+def evaluate(path, case, values, batch):
+    """eval.{i} of a case: what the export at `path` computes in its evaluation form for a batch, with the recorded
+    parameters and buffers of the last step."""
+    program = torch.export.load(path)
+    module = evaluation_form(program)
+    state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    same = {n: group for group in case["tied"] for n in group}
+    with torch.no_grad():
+        for key, v in values.items():
+            kind, _, name = key.partition(".")
+            if kind in (f"param{case['steps']}", f"buffer{case['steps']}"):
+                for n in same.get(name, [name]):
+                    if n in state:  # a non-persistent buffer is a constant of the export
+                        state[n].copy_(v)
+        args, kwargs = program.example_inputs
+        names = [i["name"] for i in case["inputs"]]
+        leaves = pytree.tree_leaves(module(*[batch[n] for n in names[:len(args)]], **{n: batch[n] for n in kwargs}))
+    return {f"eval.{i}": leaf.detach().clone() for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+
+
 # ---- the folder ----
 
 def describe(shape, dims):
@@ -378,6 +424,8 @@ def record(module, batches, optimizer, folder, *, steps=5, name=None, clip_norm=
         case["notes"] = notes
     case["reload_maxrel"] = max(reload.values(), default=0.0)
 
+    if ranks == 1:
+        single.values.update(evaluate(model_path, case, single.values, first))
     save_file(recorded_inputs(batch, steps, accumulate, ranks), os.path.join(folder, "inputs.safetensors"))
     save_file({k: v.contiguous().cpu() for k, v in single.values.items()},
               os.path.join(folder, "expected.safetensors"))

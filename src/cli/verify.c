@@ -2,41 +2,15 @@
  * buffers, group by group, with the case's tolerances. A data-parallel case is replayed by as many ranks as it was
  * recorded with: each compares what is its own, rank 0 puts their findings together, and the process that the user
  * started reads them from a file. */
-#include "cli/case.h"
+#include "cli/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_GROUPS = 16 };
+static json_t *get(VerifyCase *c, const char *key) { return json_object_get(c->json, key); }
 
-typedef struct {
-    const char *name;        /* "grad", "param1", ... */
-    double tolerance, worst; /* worst relative difference found */
-    char *where;
-    int compared;
-    bool failed;
-} Group;
-
-typedef struct {
-    WfCtx *ctx;
-    WfArena *a;
-    json_t *json;
-    const char *dir;
-    WfComm *comm;            /* data parallel cases: this process is one of the ranks */
-    int rank, ranks;
-    const WfStrings *words;
-    const WfTensors *inputs, *expected;
-    weft_session *s;
-    Group groups[MAX_GROUPS];
-    int n_groups;
-    double *scratch;
-} Case;
-
-static json_t *get(Case *c, const char *key) { return json_object_get(c->json, key); }
-
-static double number(json_t *o, const char *key, double otherwise)
+double wf_verify_number(json_t *o, const char *key, double otherwise)
 {
     json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : otherwise;
@@ -44,15 +18,15 @@ static double number(json_t *o, const char *key, double otherwise)
 
 /* ---- comparison ---- */
 
-static Group *group(Case *c, const char *name, double tolerance)
+VerifyGroup *wf_verify_group(VerifyCase *c, const char *name, double tolerance)
 {
     for (int i = 0; i < c->n_groups; i++)
         if (!strcmp(c->groups[i].name, name))
             return &c->groups[i];
-    if (c->n_groups == MAX_GROUPS)
+    if (c->n_groups == VERIFY_GROUPS)
         wf_fail(c->ctx, WEFT_ERR_FILE, "%s: more kinds of tensors are recorded than a case can have", c->dir);
-    Group *g = &c->groups[c->n_groups++];
-    *g = (Group){.name = wf_arena_strdup(c->a, name), .tolerance = tolerance};
+    VerifyGroup *g = &c->groups[c->n_groups++];
+    *g = (VerifyGroup){.name = wf_arena_strdup(c->a, name), .tolerance = tolerance};
     return g;
 }
 
@@ -68,7 +42,7 @@ static double magnitude(const WfTensor *t)
 }
 
 /* Largest magnitude of a group of expected tensors: names that begin with prefix. */
-static double group_magnitude(Case *c, const char *prefix)
+static double group_magnitude(VerifyCase *c, const char *prefix)
 {
     double m = 0;
     for (int i = 0; i < c->expected->n; i++)
@@ -79,7 +53,7 @@ static double group_magnitude(Case *c, const char *prefix)
     return m;
 }
 
-static void compare(Case *c, Group *g, const char *name, const WfTensor *want, const void *data, WfDtype dtype,
+static void compare(VerifyCase *c, VerifyGroup *g, const char *name, const WfTensor *want, const void *data, WfDtype dtype,
                     size_t n, double largest, double allowed_abs)
 {
     size_t count = want->bytes / wf_dtype_size(want->dtype);
@@ -115,20 +89,20 @@ static void compare(Case *c, Group *g, const char *name, const WfTensor *want, c
         g->failed = true;
 }
 
-static double tolerance(Case *c, const char *key)
+static double tolerance(VerifyCase *c, const char *key, double otherwise)
 {
     json_t *t = get(c, "tolerance");
-    return number(t, key, 1e-4);
+    return wf_verify_number(t, key, otherwise);
 }
 
-static void compare_scalars(Case *c, const char *name, const double *have, int n, double tol)
+static void compare_scalars(VerifyCase *c, const char *name, const double *have, int n, double tol)
 {
     const WfTensor *w = wf_tensors_find(c->expected, name);
     if (w && n)
-        compare(c, group(c, name, tol), name, w, have, WF_F64, (size_t)n, magnitude(w), -1);
+        compare(c, wf_verify_group(c, name, tol), name, w, have, WF_F64, (size_t)n, magnitude(w), -1);
 }
 
-static double unstable_allowance(Case *c, const char *name)
+static double unstable_allowance(VerifyCase *c, const char *name)
 {
     size_t i;
     json_t *u;
@@ -136,14 +110,14 @@ static double unstable_allowance(Case *c, const char *name)
         const char *p = json_is_string(u) ? json_string_value(u) : json_string_value(json_object_get(u, "param"));
         if (!p || strcmp(p, name))
             continue;
-        double update = number(u, "update_abs", 0), steps = number(c->json, "steps", 1);
-        double lr = number(get(c, "optimizer"), "lr", 0) * steps * 2;
+        double update = wf_verify_number(u, "update_abs", 0), steps = wf_verify_number(c->json, "steps", 1);
+        double lr = wf_verify_number(get(c, "optimizer"), "lr", 0) * steps * 2;
         return update > lr ? update : lr; /* the optimiser's largest possible update */
     }
     return -1;
 }
 
-static bool listed(Case *c, const char *key, const char *name)
+static bool listed(VerifyCase *c, const char *key, const char *name)
 {
     size_t i;
     json_t *v;
@@ -153,7 +127,7 @@ static bool listed(Case *c, const char *key, const char *name)
     return false;
 }
 
-static void compare_state(Case *c, int step)
+static void compare_state(VerifyCase *c, int step)
 {
     char prefix[2][32];
     snprintf(prefix[0], 32, "param%d.", step);
@@ -162,7 +136,7 @@ static void compare_state(Case *c, int step)
     else
         snprintf(prefix[1], 32, "buffer%d.", step);
     for (int k = 0; k < 2; k++) {
-        double m = group_magnitude(c, prefix[k]), tol = tolerance(c, "param_rtol");
+        double m = group_magnitude(c, prefix[k]), tol = tolerance(c, "param_rtol", 1e-4);
         char *label = wf_arena_strndup(c->a, prefix[k], strlen(prefix[k]) - 1);
         for (int i = 0; i < c->expected->n; i++) {
             const WfTensor *w = &c->expected->at[i];
@@ -170,7 +144,7 @@ static void compare_state(Case *c, int step)
             WfTensor t;
             if (strncmp(w->name, prefix[k], strlen(prefix[k])) || (k && listed(c, "unstable_buffers", name)))
                 continue;
-            Group *g = group(c, label, tol);
+            VerifyGroup *g = wf_verify_group(c, label, tol);
             if (!wf_session_tensor(c->s->run, name, &t)) {
                 g->failed = true;
                 g->where = wf_arena_printf(c->a, "%s: there is no such tensor", w->name);
@@ -182,12 +156,11 @@ static void compare_state(Case *c, int step)
     }
 }
 
-/* The outputs of one role that the program's last run left. */
-static void compare_outputs(Case *c, WfProgramKind kind, WfExeOutRole role)
+/* The outputs of one role that the program's last run left, against the expected tensors of that prefix. */
+static void compare_outputs(VerifyCase *c, WfProgramKind kind, WfExeOutRole role, const char *prefix, double tol)
 {
     const WfExeProgram *p = &c->s->program->exe->program[kind];
-    const char *prefix = role == WF_XOUT_USER ? "out" : "grad";
-    double largest = group_magnitude(c, role == WF_XOUT_USER ? "out." : "grad.");
+    double largest = group_magnitude(c, wf_arena_printf(c->a, "%s.", prefix));
     for (int k = 0; k < p->n_outputs; k++) {
         WfTensor t;
         if (p->outputs[k].role != role)
@@ -198,15 +171,15 @@ static void compare_outputs(Case *c, WfProgramKind kind, WfExeOutRole role)
         const WfTensor *w = wf_tensors_find(c->expected, name);
         wf_session_output(c->s->run, kind, k, &t);
         if (w && t.data)
-            compare(c, group(c, prefix, tolerance(c, "grad_rtol")), name, w, t.data, t.dtype,
+            compare(c, wf_verify_group(c, prefix, tol), name, w, t.data, t.dtype,
                     t.bytes / wf_dtype_size(t.dtype), largest, -1);
     }
 }
 
-static void compare_gradients(Case *c)
+static void compare_gradients(VerifyCase *c)
 {
     const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
-    compare_outputs(c, WF_PROG_STEP, WF_XOUT_GRAD);
+    compare_outputs(c, WF_PROG_STEP, WF_XOUT_GRAD, "grad", tolerance(c, "grad_rtol", 1e-4));
     for (int i = 0; i < c->expected->n; i++) { /* what was recorded but did not come out */
         const char *name = c->expected->at[i].name;
         bool found = false;
@@ -215,7 +188,7 @@ static void compare_gradients(Case *c)
         for (int k = 0; k < p->n_outputs; k++)
             found |= p->outputs[k].role == WF_XOUT_GRAD && !strcmp(p->outputs[k].name, name + 5);
         if (!found && magnitude(&c->expected->at[i]) != 0) {
-            Group *g = group(c, "grad", tolerance(c, "grad_rtol"));
+            VerifyGroup *g = wf_verify_group(c, "grad", tolerance(c, "grad_rtol", 1e-4));
             g->failed = true;
             g->where = wf_arena_printf(c->a, "%s: no gradient", name);
         }
@@ -225,7 +198,7 @@ static void compare_gradients(Case *c)
 /* ---- replay ---- */
 
 /* micro: of the step's micro-batches; -1: it has none. */
-static void feed(Case *c, int step, int micro)
+static void feed(VerifyCase *c, int step, int micro)
 {
     size_t i;
     json_t *in;
@@ -242,26 +215,26 @@ static void feed(Case *c, int step, int micro)
 }
 
 /* All micro-batches of step t but the last; their losses into out[0 .. K - 1). The first has the recorded outputs. */
-static void micro_batches(Case *c, int t, int k, double *out)
+static void micro_batches(VerifyCase *c, int t, int k, double *out)
 {
     for (int m = 0; m + 1 < k; m++) {
         feed(c, t, m);
         wf_session_micro(c->s->run);
         out[m] = wf_session_loss(c->s->run);
         if (t == 1 && m == 0)
-            compare_outputs(c, WF_PROG_MICRO, WF_XOUT_USER);
+            compare_outputs(c, WF_PROG_MICRO, WF_XOUT_USER, "out", tolerance(c, "grad_rtol", 1e-4));
     }
 }
 
-static void replay(Case *c)
+static void replay(VerifyCase *c)
 {
     int k = wf_session_micro_batches(c->s->run);
-    int steps = (int)number(c->json, "steps", 0);
+    int steps = (int)wf_verify_number(c->json, "steps", 0);
     double *loss = WF_NEWN(c->a, double, (size_t)steps + 1), *mean = WF_NEWN(c->a, double, (size_t)steps + 1);
     double *norm = WF_NEWN(c->a, double, (size_t)steps + 1);
     double *micro = WF_NEWN(c->a, double, wf_mul_size((size_t)steps + 1, (size_t)k));
     json_t *rates = get(c, "lr_per_step");
-    double lr = number(get(c, "optimizer"), "lr", 0);
+    double lr = wf_verify_number(get(c, "optimizer"), "lr", 0);
     wf_session_set_lr(c->s->run, lr);
     for (int t = 1; t <= steps; t++) {
         if (json_is_array(rates))
@@ -273,22 +246,53 @@ static void replay(Case *c)
         wf_session_metric(c->s->run, WF_PROG_STEP, "mean_loss", &mean[t - 1]); /* over micro-batches and ranks */
         wf_session_metric(c->s->run, WF_PROG_STEP, "grad_norm", &norm[t - 1]);
         if (t == 1 && k == 1)
-            compare_outputs(c, WF_PROG_STEP, WF_XOUT_USER);
+            compare_outputs(c, WF_PROG_STEP, WF_XOUT_USER, "out", tolerance(c, "grad_rtol", 1e-4));
         if (t == 1)
             compare_gradients(c);
         if (t == 1 || t == steps)
             compare_state(c, t);
     }
-    compare_scalars(c, "loss", mean, steps, tolerance(c, "loss_rtol"));
-    compare_scalars(c, "loss_micro", micro, steps * k, tolerance(c, "loss_rtol"));
+    compare_scalars(c, "loss", mean, steps, tolerance(c, "loss_rtol", 1e-4));
+    compare_scalars(c, "loss_micro", micro, steps * k, tolerance(c, "loss_rtol", 1e-4));
     if (c->ranks > 1)
-        compare_scalars(c, wf_arena_printf(c->a, "loss.rank%d", c->rank), loss, steps, tolerance(c, "loss_rtol"));
-    compare_scalars(c, "grad_norm", norm, steps, tolerance(c, "grad_rtol"));
+        compare_scalars(c, wf_arena_printf(c->a, "loss.rank%d", c->rank), loss, steps, tolerance(c, "loss_rtol", 1e-4));
+    compare_scalars(c, "grad_norm", norm, steps, tolerance(c, "grad_rtol", 1e-4));
+}
+
+/* ---- the evaluation form ---- */
+
+/* Parameters and buffers get the recorded values of the last step, so that what is compared is the form alone. */
+static void take_state(VerifyCase *c, int step)
+{
+    for (int k = 0; k < 2; k++) {
+        char *prefix = wf_arena_printf(c->a, "%s%d.", k ? "buffer" : "param", step);
+        for (int i = 0; i < c->expected->n; i++) {
+            const WfTensor *w = &c->expected->at[i];
+            WfTensor t;
+            if (!strncmp(w->name, prefix, strlen(prefix)) && wf_session_tensor(c->s->run, w->name + strlen(prefix), &t) &&
+                t.dtype == w->dtype && t.bytes == w->bytes)
+                memcpy((void *)(uintptr_t)t.data, w->data, w->bytes);
+        }
+    }
+}
+
+static void evaluate(VerifyCase *c)
+{
+    bool recorded = false;
+    for (int i = 0; i < c->expected->n; i++)
+        recorded |= !strncmp(c->expected->at[i].name, "eval.", 5);
+    if (!recorded)
+        return;
+    take_state(c, (int)wf_verify_number(c->json, "steps", 0));
+    feed(c, 1, wf_session_micro_batches(c->s->run) > 1 ? 0 : -1);
+    wf_session_forward(c->s->run, true);
+    compare_outputs(c, WF_PROG_EVAL, WF_XOUT_USER, "eval", tolerance(c, "eval_rtol", 1e-5));
+    compare_outputs(c, WF_PROG_EVAL, WF_XOUT_LOSS, "eval", tolerance(c, "eval_rtol", 1e-5));
 }
 
 /* ---- statistical cases (dropout) ---- */
 
-static void must(Case *c, Group *g, bool ok, const char *what)
+static void must(VerifyCase *c, VerifyGroup *g, bool ok, const char *what)
 {
     g->compared++;
     if (!ok) {
@@ -298,12 +302,12 @@ static void must(Case *c, Group *g, bool ok, const char *what)
     }
 }
 
-static void statistical(Case *c)
+static void statistical(VerifyCase *c)
 {
     json_t *k = get(c, "checks"), *frac = json_object_get(k, "zero_fraction"), *mean = json_object_get(k, "loss_mean");
-    Group *g = group(c, "statistics", 0);
-    int64_t index = (int64_t)number(k, "output_index", 1);
-    double p = number(k, "p", 0), value = number(k, "nonzero_value", 0), rtol = number(k, "nonzero_rtol", 1e-6);
+    VerifyGroup *g = wf_verify_group(c, "statistics", 0);
+    int64_t index = (int64_t)wf_verify_number(k, "output_index", 1);
+    double p = wf_verify_number(k, "p", 0), value = wf_verify_number(k, "nonzero_value", 0), rtol = wf_verify_number(k, "nonzero_rtol", 1e-6);
     double sum = 0, *first = NULL;
     bool differ = false;
     for (int run = 0; run < 2; run++) {
@@ -354,7 +358,7 @@ static void statistical(Case *c)
 
 /* ---- report ---- */
 
-static bool passed(const Case *c)
+static bool passed(const VerifyCase *c)
 {
     bool ok = c->n_groups > 0;
     for (int i = 0; i < c->n_groups; i++)
@@ -362,22 +366,22 @@ static bool passed(const Case *c)
     return ok;
 }
 
-static void print_table(Case *c, const char *name)
+static void print_table(VerifyCase *c, const char *name)
 {
     bool ok = passed(c);
     printf("%s %s\n", ok ? "ok  " : "FAIL", name);
     for (int i = 0; i < c->n_groups; i++) {
-        const Group *g = &c->groups[i];
+        const VerifyGroup *g = &c->groups[i];
         printf("  %-11s %3d compared  worst %.2e  allowed %.0e  %s%s\n", g->name, g->compared, g->worst, g->tolerance,
                g->failed ? "FAILED at " : "at ", g->where ? g->where : "-");
     }
 }
 
-static json_t *result_json(Case *c, const char *name)
+static json_t *result_json(VerifyCase *c, const char *name)
 {
     json_t *groups = json_object();
     for (int i = 0; i < c->n_groups; i++) {
-        const Group *g = &c->groups[i];
+        const VerifyGroup *g = &c->groups[i];
         json_object_set_new(groups, g->name,
                             json_pack("{sf sf si sb ss}", "worst", isfinite(g->worst) ? g->worst : 1e308, "tolerance",
                                       g->tolerance, "compared", g->compared, "ok", !g->failed, "at",
@@ -386,103 +390,14 @@ static json_t *result_json(Case *c, const char *name)
     return json_pack("{ss sb so}", "case", name, "ok", passed(c), "groups", groups);
 }
 
-static const char *unavailable(Case *c)
+static const char *unavailable(VerifyCase *c)
 {
     if (get(c, "amp"))
         return "mixed precision is not available yet";
     return NULL;
 }
 
-/* ---- several ranks ---- */
-
-typedef struct {
-    char name[32], where[128];
-    double tolerance, worst;
-    int compared, failed;
-} Finding;
-
-/* Rank 0 gets what the others found: the worst of each group, and on which rank. */
-static void put_together(Case *c)
-{
-    Finding mine[MAX_GROUPS], *all = WF_NEWN(c->a, Finding, (size_t)(MAX_GROUPS * c->ranks));
-    memset(mine, 0, sizeof mine);
-    for (int i = 0; i < c->n_groups; i++) {
-        const Group *g = &c->groups[i];
-        snprintf(mine[i].name, sizeof mine[i].name, "%s", g->name);
-        snprintf(mine[i].where, sizeof mine[i].where, "%s", g->where ? g->where : "");
-        mine[i].tolerance = g->tolerance, mine[i].worst = g->worst;
-        mine[i].compared = g->compared, mine[i].failed = g->failed;
-    }
-    wf_comm_exchange(c->comm, mine, sizeof mine, all, 0, "the findings of the ranks");
-    c->n_groups = 0;
-    for (int i = 0; i < MAX_GROUPS * c->ranks; i++) {
-        const Finding *f = &all[i];
-        char name[32];
-        snprintf(name, sizeof name, "%s", f->name);
-        if (!*name)
-            continue;
-        char *own = strstr(name, ".rank"); /* "buffer1.rank2": what each rank has for itself is one group */
-        if (own)
-            *own = 0;
-        Group *g = group(c, name, f->tolerance);
-        if (f->worst > g->worst || !g->where || (f->failed && !g->failed))
-            g->where = wf_arena_printf(c->a, "%s (rank %d)", f->where, i / MAX_GROUPS);
-        g->worst = f->worst > g->worst ? f->worst : g->worst;
-        g->compared += f->compared;
-        g->failed |= f->failed != 0;
-    }
-}
-
-/* The command line of the ranks: this case, the options given, and a file for the findings. */
-static char **rank_command(Case *c, const char *file)
-{
-    const WfCliProcess *p = &wf_cli_process;
-    char **argv = WF_NEWN(c->a, char *, (size_t)p->argc + 8);
-    int n = 0;
-    argv[n++] = p->argv[0];
-    argv[n++] = "verify";
-    for (int i = 2; i < p->argc; i++) {
-        bool word = false;
-        for (int k = 0; k < c->words->n; k++)
-            word |= c->words->at[k] == p->argv[i];
-        if (!word && strcmp(p->argv[i], "--json") && strcmp(p->argv[i], "--"))
-            argv[n++] = p->argv[i];
-    }
-    argv[n++] = "--json";
-    argv[n++] = "--out";
-    argv[n++] = (char *)file;
-    argv[n++] = "--";
-    argv[n++] = (char *)c->dir;
-    return argv;
-}
-
-static void remove_file(void *path) { unlink(path); }
-
-static void by_ranks(Case *c)
-{
-    const char *dir = wf_env("TMPDIR"), *key;
-    char *file = wf_arena_printf(c->a, "%s/weft-verify-XXXXXX", dir && *dir ? dir : "/tmp");
-    int fd = mkstemp(file);
-    if (fd < 0)
-        wf_fail(c->ctx, WEFT_ERR_IO, "no file can be made in %s", dir && *dir ? dir : "/tmp");
-    close(fd);
-    WfDefer *cleanup = wf_defer(c->ctx, remove_file, file);
-    int code = wf_cli_launch(c->ctx, c->ranks, rank_command(c, file), NULL);
-    if (code)
-        wf_fail(c->ctx, WEFT_ERR_CANCELLED, "interrupted");
-    WfFile *f = wf_file_map(c->ctx, c->a, file);
-    json_t *found = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, file), *o;
-    json_object_foreach(json_object_get(found, "groups"), key, o) {
-        Group *g = group(c, key, number(o, "tolerance", 0));
-        g->worst = number(o, "worst", 0);
-        g->compared = (int)number(o, "compared", 0);
-        g->failed = !json_is_true(json_object_get(o, "ok"));
-        g->where = wf_arena_strdup(c->a, json_string_value(json_object_get(o, "at")));
-    }
-    wf_defer_run(cleanup);
-}
-
-static void run_case(Case *c, const WfOptions *given)
+static void run_case(VerifyCase *c, const WfOptions *given)
 {
     WfFile *f = wf_file_map(c->ctx, c->a, wf_arena_printf(c->a, "%s/case.json", c->dir));
     c->json = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, f->path);
@@ -491,7 +406,7 @@ static void run_case(Case *c, const WfOptions *given)
         wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", c->dir, why);
     if (!model)
         wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: model is missing", c->dir);
-    c->ranks = (int)number(c->json, "data_parallel", 1);
+    c->ranks = (int)wf_verify_number(c->json, "data_parallel", 1);
     c->rank = c->comm ? wf_comm_rank(c->comm) : 0;
     if (c->ranks < 1 || c->ranks > WF_COMM_MAX_LOCAL || (c->comm && wf_comm_size(c->comm) != c->ranks))
         wf_fail(c->ctx, WEFT_ERR_USAGE, "%s was recorded with %d ranks", c->dir, c->ranks);
@@ -506,7 +421,7 @@ static void run_case(Case *c, const WfOptions *given)
     if (c->ranks > 1 && !c->comm) {
         wf_program_compile(p); /* once, for all */
         weft_program_free(p);
-        by_ranks(c);
+        wf_verify_by_ranks(c);
         return;
     }
     c->s = wf_start(p);
@@ -516,11 +431,12 @@ static void run_case(Case *c, const WfOptions *given)
         statistical(c);
     else
         replay(c);
+    evaluate(c);
     if (c->comm)
-        put_together(c);
+        wf_verify_put_together(c);
 }
 
-typedef struct { Case c; const WfOptions *o; } Attempt;
+typedef struct { VerifyCase c; const WfOptions *o; } Attempt;
 static void attempt(void *v) { run_case(&((Attempt *)v)->c, ((Attempt *)v)->o); }
 
 static void put_json(WfCtx *ctx, const WfOptions *o, json_t *result)

@@ -16,6 +16,15 @@ sys.path.insert(0, str(SOURCE / "tools"))
 torch.set_num_threads(1)
 
 
+class ModelOutput(dict):
+    """In place of the class that the export of a Hugging Face model returns, so that the package need not be there."""
+
+
+torch.utils._pytree.register_pytree_node(
+    ModelOutput, lambda d: (list(d.values()), list(d)), lambda values, keys: ModelOutput(zip(keys, values)),
+    serialized_type_name="transformers.modeling_outputs.CausalLMOutputWithCrossAttentions")
+
+
 def weft(*words, fails=None):
     """Runs Weft; returns what it wrote to stderr. fails: the exit code that is expected."""
     done = subprocess.run([WEFT, *map(str, words)], capture_output=True, text=True, timeout=300)
