@@ -15,13 +15,13 @@ may_include() { # room -> the rooms whose header it may include
     weave | fuse) echo base ir ops kernels "$1" ;;
     plan) echo base ir ops import simplify precision grad weave fuse kernels exe plan ;;
     emit) echo base ir ops import simplify precision grad weave fuse plan kernels exe emit ;;
-    kernels | exe | comm) echo base "$1" ;;
+    kernels | exe | comm | data) echo base "$1" ;;
     run) echo base kernels exe comm run ;;
     exchange) echo "$run_rooms" ;;
-    train | serve) echo "$run_rooms" "$1" ;;
+    train | serve) echo "$run_rooms" data "$1" ;;
     pipeline) echo "$compile_rooms" pipeline ;;
-    api) echo "$compile_rooms" "$run_rooms" train serve pipeline api ;;
-    cli) echo "$compile_rooms" "$run_rooms" train serve pipeline api cli ;;
+    api) echo "$compile_rooms" "$run_rooms" data train serve pipeline api ;;
+    cli) echo "$compile_rooms" "$run_rooms" data train serve pipeline api cli ;;
     esac
 }
 

@@ -172,6 +172,19 @@ WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path);   /* raises WEFT_
  * leads out of the folder, or what is no regular file). */
 WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *name);
 void wf_file_close(WfFile *f);                   /* early; otherwise the mapping lives as long as the arena */
+/* A regular file that is read at any offset, from any thread, without a mapping: what was read is no memory of this process,
+ * and a file that changes meanwhile is an error. Small ones are read whole when they are opened. Lives as long as the
+ * arena. Raises WEFT_ERR_IO: no such file, no regular file, not readable. */
+typedef struct WfBytes WfBytes;
+enum { WF_BYTES_CHANGED = -1 };
+WfBytes *wf_bytes_open(WfCtx *ctx, WfArena *a, const char *path);
+int64_t wf_bytes_size(const WfBytes *b);
+const char *wf_bytes_path(const WfBytes *b);
+/* n bytes at the offset to p. Raises nothing: 0, an errno, or WF_BYTES_CHANGED; wf_bytes_error says it in words. */
+int wf_bytes_read(const WfBytes *b, int64_t offset, void *p, size_t n);
+const char *wf_bytes_error(int error);
+/* All of it at once, for a parser of headers; mapped as long as `a` lives where it is not in memory. */
+WfFile *wf_bytes_view(WfCtx *ctx, WfArena *a, const WfBytes *b);
 /* Atomic writing: a temporary name beside `path`, synced, renamed by commit. Leaving early removes the temporary. */
 typedef struct WfOut WfOut;
 WfOut *wf_out_open(WfCtx *ctx, const char *path);
@@ -188,10 +201,20 @@ bool wf_file_exists(const char *path);
 /* ---- formats -------------------------------------------------------------------------------------------------- */
 
 /* ZIP archives, untrusted: entries are looked up through the central directory, sizes and offsets checked against the
- * file, duplicate and absolute names refused. Only stored entries are read in place; deflated ones are refused. */
-typedef struct { const char *name; const uint8_t *at; size_t size; } WfZipEntry;
+ * file, duplicate and absolute names refused. Stored entries are read in place; deflated ones are refused, or listed with
+ * WF_ZIP_DEFLATED. WF_ZIP_CHECK compares the checksums of the stored ones. */
+typedef struct {
+    const char *name;
+    const uint8_t *at;       /* the content; of a deflated entry its `packed` bytes */
+    size_t size, packed;     /* packed 0: stored */
+    uint32_t crc;
+} WfZipEntry;
 typedef struct { WfZipEntry *at; int n; } WfZip;
-WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, bool check_crc);
+enum { WF_ZIP_CHECK = 1, WF_ZIP_DEFLATED = 2 };
+WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, unsigned how);
+/* The first n bytes of an entry's content, at most its size, to `out`. All of it: the checksum is compared. `what` names the
+ * archive in errors. */
+void wf_zip_read(WfCtx *ctx, const WfZipEntry *e, const char *what, void *out, size_t n);
 const WfZipEntry *wf_zip_find(const WfZip *z, const char *name);    /* NULL if absent */
 /* Writes stored entries, each payload 64-byte aligned, times zeroed: same input, same bytes. */
 void wf_zip_write(WfCtx *ctx, const char *path, const WfZipEntry *entries, int n);

@@ -22,6 +22,7 @@ int wf_sys_open(const char *path, int flags, int mode);
  * wait for the writer of a pipe. */
 int wf_sys_open_in(const char *folder, const char *name);
 ssize_t wf_sys_read(int fd, void *p, size_t n);
+ssize_t wf_sys_pread(int fd, void *p, size_t n, int64_t offset);
 ssize_t wf_sys_write(int fd, const void *p, size_t n);
 int wf_sys_sync(int fd);
 int wf_sys_rename(const char *from, const char *to);

@@ -156,6 +156,19 @@ ssize_t wf_sys_read(int fd, void *p, size_t n)
     return got;
 }
 
+ssize_t wf_sys_pread(int fd, void *p, size_t n, int64_t offset)
+{
+    if (injected(WF_SEAM_READ)) {
+        errno = EIO;
+        return -1;
+    }
+    ssize_t got;
+    do
+        got = pread(fd, p, n, offset);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
 ssize_t wf_sys_write(int fd, const void *p, size_t n)
 {
     if (injected(WF_SEAM_WRITE)) {

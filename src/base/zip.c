@@ -1,8 +1,8 @@
 /* ZIP archives. The reader trusts only the central directory, found from the end of the file: local headers
  * written by streaming writers carry no sizes. Every offset and length is added with overflow checks and
  * compared with the file before a byte is looked at; local headers must agree in name and method, and no two
- * entries may share a byte, so that no other reader can see another archive in the same file. Entries are
- * used in place and must therefore be stored. The writer emits stored entries whose payloads start at
+ * entries may share a byte, so that no other reader can see another archive in the same file. Stored entries are
+ * used in place, deflated ones are unpacked when the caller asks, to the size that the directory states. The writer emits stored entries whose payloads start at
  * multiples of 64 bytes (padding sits in an extra field, as PyTorch's does), with all times at the epoch of
  * the format: equal input gives equal bytes. */
 #include <stdlib.h>
@@ -158,7 +158,7 @@ static uint64_t payload_start(const Reader *r, uint64_t at, const char *name, si
 }
 
 /* Reads the central entry at *pos and moves *pos behind it. */
-static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *span, bool check_crc)
+static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *span, unsigned how)
 {
     uint64_t dir_end = r->dir + r->dir_size, here = *pos;
     const uint8_t *p = bytes_at(r, here, CENTRAL_SIZE, dir_end, "the central directory");
@@ -174,18 +174,20 @@ static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *sp
     read_extra64(r, p + CENTRAL_SIZE + n, extra, &size, &packed, &at);
     if (flags & 1)
         wf_fail(r->ctx, WEFT_ERR_UNSUPPORTED, "%s: entry '%s' is encrypted", r->path, name);
-    if (method != 0)
+    if (method != 0 && !(method == Z_DEFLATED && how & WF_ZIP_DEFLATED && packed))
         wf_fail_at(r->ctx, WEFT_ERR_UNSUPPORTED, NULL, "save it uncompressed, as torch.export.save does, or repack it "
                    "with `zip -0`", "%s: entry '%s' is compressed; only stored entries can be read in place", r->path,
                    name);
-    if (packed != size)
+    if (method == 0 && packed != size)
         damaged(r, here, "the two sizes of the stored entry '%s' differ", name);
     uint64_t start = payload_start(r, at, name, n, method);
     out->name = name;
-    out->at = bytes_at(r, start, size, r->dir, "an entry's content");
+    out->at = bytes_at(r, start, packed, r->dir, "an entry's content");
     out->size = size;
-    *span = (Span){ at, start + size, name };
-    if (check_crc && crc32_z(0, out->at, size) != crc)
+    out->packed = method ? packed : 0;
+    out->crc = (uint32_t)crc;
+    *span = (Span){ at, start + packed, name };
+    if (how & WF_ZIP_CHECK && !method && crc32_z(0, out->at, size) != crc)
         damaged(r, start, "the content of entry '%s' does not match its checksum", name);
 }
 
@@ -195,7 +197,7 @@ static int by_start(const void *a, const void *b)
     return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
 }
 
-WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, bool check_crc)
+WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, unsigned how)
 {
     Reader r = { .ctx = ctx, .arena = a, .at = f->at, .size = f->size, .path = f->path };
     find_directory(&r);
@@ -209,7 +211,7 @@ WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, bool check_crc)
     for (uint64_t i = 0; i < r.count; i++) {
         uint64_t here = pos;
         WfZipEntry entry;
-        read_entry(&r, &pos, &entry, &spans[i], check_crc);
+        read_entry(&r, &pos, &entry, &spans[i], how);
         if (wf_map_get(z->by_name, entry.name, NULL))
             damaged(&r, here, "two entries are named '%s'", entry.name);
         wf_map_put(z->by_name, entry.name, z->face.n);
@@ -228,6 +230,63 @@ const WfZipEntry *wf_zip_find(const WfZip *z, const char *name)
 {
     int64_t i;
     return wf_map_get(((const Archive *)z)->by_name, name, &i) ? &z->at[i] : NULL;
+}
+
+static void end_inflate(void *p)
+{
+    inflateEnd(p);
+}
+
+static void WF_NORETURN bad_content(WfCtx *ctx, const WfZipEntry *e, const char *what, const char *how)
+{
+    wf_fail(ctx, WEFT_ERR_FILE, "%s: damaged ZIP archive: the content of entry '%s' %s", what, e->name, how);
+}
+
+static void unpack(WfCtx *ctx, const WfZipEntry *e, const char *what, uint8_t *out, size_t n)
+{
+    WfArena *scratch = wf_arena_scratch(ctx); /* zlib refers to the stream by address */
+    z_stream *z = WF_NEW(scratch, z_stream);
+    if (inflateInit2(z, -15) != Z_OK) /* no zlib header */
+        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+    wf_arena_at_free(scratch, end_inflate, z);
+    size_t in = e->packed, left = n;
+    const uint8_t *from = e->at;
+    int rc = Z_OK;
+    uint8_t beyond;
+    while (rc == Z_OK && (left || n == e->size)) { /* all of it: until the stream itself says that it ends */
+        uInt room = left > 1u << 30 ? 1u << 30 : (uInt)left;
+        if (!z->avail_in) {
+            z->next_in = (Bytef *)(uintptr_t)from;
+            z->avail_in = in > 1u << 30 ? 1u << 30 : (uInt)in;
+            from += z->avail_in;
+            in -= z->avail_in;
+        }
+        z->next_out = left ? out + (n - left) : &beyond;
+        z->avail_out = left ? room : 1;
+        rc = inflate(z, Z_NO_FLUSH);
+        if (!left && !z->avail_out)
+            bad_content(ctx, e, what, "is longer than the directory says");
+        left -= left ? room - z->avail_out : 0;
+        wf_check_cancel(ctx);
+    }
+    if (rc != Z_OK && rc != Z_STREAM_END)
+        bad_content(ctx, e, what, rc == Z_BUF_ERROR ? "ends too early" : "is damaged");
+    if (left)
+        bad_content(ctx, e, what, "is shorter than the directory says");
+    if (n == e->size && (in || z->avail_in))
+        bad_content(ctx, e, what, "is followed by other bytes");
+    wf_arena_free(scratch);
+}
+
+void wf_zip_read(WfCtx *ctx, const WfZipEntry *e, const char *what, void *out, size_t n)
+{
+    WF_ASSERT(ctx, n <= e->size);
+    if (e->packed)
+        unpack(ctx, e, what, out, n);
+    else if (n)
+        memcpy(out, e->at, n);
+    if (n == e->size && crc32_z(0, out, n) != e->crc)
+        bad_content(ctx, e, what, "does not match its checksum");
 }
 
 /* ---- writing ---- */

@@ -203,7 +203,7 @@ static int info_export(WfCtx *ctx, const char *path)
     weft_status s = wf_guard(ctx, import, &m);
     if (s != WEFT_OK && s != WEFT_ERR_UNSUPPORTED)
         wf_reraise(ctx, s);
-    WfZip *z = wf_zip_open(ctx, ctx->arena, wf_file_map(ctx, ctx->arena, path), false);
+    WfZip *z = wf_zip_open(ctx, ctx->arena, wf_file_map(ctx, ctx->arena, path), 0);
     for (int i = 0; i < z->n; i++) {
         const char *name = strstr(z->at[i].name, "/models/");
         size_t n = strlen(z->at[i].name);
@@ -233,7 +233,7 @@ int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         info_tensors(ctx, words->at[0]);
         return 0;
     }
-    WfZip *z = wf_zip_open(ctx, ctx->arena, f, false);
+    WfZip *z = wf_zip_open(ctx, ctx->arena, f, 0);
     if (!wf_zip_find(z, "exe.json"))
         return info_export(ctx, words->at[0]);
     info_exe(ctx, words->at[0]);

@@ -379,7 +379,7 @@ WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path)
 WfExe *wf_exe_open(WfCtx *ctx, WfArena *a, const WfFile *f)
 {
     const char *path = f->path;
-    WfZip *z = wf_zip_open(ctx, a, f, true);
+    WfZip *z = wf_zip_open(ctx, a, f, WF_ZIP_CHECK);
     const WfZipEntry *e = wf_zip_find(z, "exe.json"), *w = wf_zip_find(z, "weights.safetensors");
     Load l = {.ctx = ctx, .a = a, .path = path};
     if (!e)

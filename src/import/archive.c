@@ -84,7 +84,7 @@ void imp_open(Imp *m, const WfFile *f)
 {
     if (f->size < 4 || memcmp(f->at, "PK", 2))
         imp_fail(m, WEFT_ERR_FILE, "make one with " SAVE, "this is not a .pt2 file (no ZIP archive)");
-    m->zip = wf_zip_open(m->ctx, m->a, f, true);
+    m->zip = wf_zip_open(m->ctx, m->a, f, WF_ZIP_CHECK);
     if (!m->zip->n)
         bad(m, "the archive is empty");
     refuse_foreign(m);

@@ -25,6 +25,7 @@ struct WfAhead {
     pthread_cond_t changed;
     int64_t wanted, filled;  /* batches below `wanted` may be gathered, those below `filled` are */
     bool stop;
+    WfDataFault fault;       /* why batch `filled` cannot be: the thread has ended */
 };
 
 static bool stopped(WfAhead *h)
@@ -35,28 +36,34 @@ static bool stopped(WfAhead *h)
     return stop;
 }
 
-static void gather(WfAhead *h, int64_t k)
+static bool gather(WfAhead *h, int64_t k, WfDataFault *fault)
 {
+    bool ok = true;
     WfOrder order = wf_order(h->data->samples, h->seed, k / h->per_epoch, h->shuffle);
     wf_order_batch(&order, wf_share_batch(h->share, k % h->per_epoch), h->batch, h->index);
-    for (int i = 0; i < h->data->n && !stopped(h); i++)
-        wf_dataset_gather(h->data, i, h->index, h->batch, h->buffer[k % 2][i]);
+    for (int i = 0; i < h->data->n && ok && !stopped(h); i++)
+        ok = wf_dataset_read(h->data, i, k / h->per_epoch, h->index, h->batch, h->buffer[k % 2][i], fault);
+    return ok;
 }
 
 static void *work(void *p)
 {
     WfAhead *h = p;
+    WfDataFault fault = {0};
     pthread_mutex_lock(&h->lock);
-    for (;;) {
+    while (!h->fault.status) {
         while (!h->stop && (h->filled >= h->wanted || h->filled >= h->total))
             pthread_cond_wait(&h->changed, &h->lock); /* until the next step or the end of the run */
         if (h->stop)
             break;
         int64_t k = h->filled;
         pthread_mutex_unlock(&h->lock);
-        gather(h, k);
+        bool ok = gather(h, k, &fault);
         pthread_mutex_lock(&h->lock);
-        h->filled = k + 1;
+        if (ok)
+            h->filled = k + 1;
+        else
+            h->fault = fault;
         pthread_cond_broadcast(&h->changed);
     }
     pthread_mutex_unlock(&h->lock);
@@ -109,7 +116,7 @@ void **wf_ahead_next(WfAhead *h)
     bool late = false;
     pthread_mutex_lock(&h->lock);
     int64_t k = h->wanted - 1;
-    while (h->filled <= k && !late && !(h->ctx->cancel && *h->ctx->cancel)) {
+    while (h->filled <= k && !late && !h->fault.status && !(h->ctx->cancel && *h->ctx->cancel)) {
         struct timespec look;
         clock_gettime(CLOCK_MONOTONIC, &look);
         look.tv_nsec += LOOK_MS * 1000000L;
@@ -123,8 +130,11 @@ void **wf_ahead_next(WfAhead *h)
         h->wanted = k + 2; /* the other set, of the step before, is free now */
         pthread_cond_broadcast(&h->changed);
     }
+    bool failed = !there && h->fault.status;
     pthread_mutex_unlock(&h->lock);
     wf_check_cancel(h->ctx);
+    if (failed) /* nobody writes it any more */
+        wf_data_raise(h->ctx, &h->fault);
     if (!there)
         wf_fail_at(h->ctx, WEFT_ERR_IO, h->data->columns[0].path, "Is the file system that holds the data still there?",
                    "the data of batch %lld were not read within %d s", (long long)k + 1, PATIENCE_S);

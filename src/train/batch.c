@@ -18,6 +18,9 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
         for (int k = 0; k < e->rank; k++)
             if (!wf_elit(x->exprs, e->shape[k], &d->shape[k]))
                 d->shape[k] = -1;
+        for (int k = 0; k < x->n_symbols; k++)
+            if (x->symbols[k].input == i)
+                d->usual[x->symbols[k].dim] = wf_exe_usual(&x->symbols[k]);
     }
     return in;
 }
@@ -148,7 +151,9 @@ void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, i
 {
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
-        wf_dataset_gather(d, i, l->index, count, l->buffer[i]);
+        WfDataFault fault = {0};
+        if (!wf_dataset_read(d, i, l->epoch, l->index, count, l->buffer[i], &fault))
+            wf_data_raise(l->t->ctx, &fault);
         for (int64_t k = valid * c->sample_elements; i == ignoring && k < count * c->sample_elements; k++)
             ((int64_t *)l->buffer[i])[k] = l->ignore;
     }

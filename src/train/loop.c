@@ -187,12 +187,14 @@ static void next_part(WfLoop *l, const WfOrder *order, int64_t own, int64_t part
     int64_t batch = wf_share_batch((WfShare){l->rank, l->ranks, l->micro}, own), first = part * l->rows;
     int64_t left = l->data->samples - batch * l->batch - first;
     int64_t valid = left < 0 ? 0 : left < l->rows ? left : l->rows, count = l->cut && valid ? valid : l->rows;
+    double begin = wf_now();
     if (part == 0 && l->ahead) {
         l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next batch */
     } else if (part == 0) {
         wf_order_batch(order, batch, l->batch, l->index);
         wf_loop_read(l, l->data, l->batch, l->batch, -1);
     }
+    l->waited += wf_now() - begin;
     wf_loop_hand_in(l, l->data, first, count);
     if (valid < count)
         wf_session_set_rows(l->t->session, valid);
@@ -205,6 +207,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
     WfSession *s = l->t->session;
     const WfOptions *o = l->t->options;
     double lr = l->t->lr, norm = NAN, count;
+    l->waited = 0;
     if (l->schedule) {
         const WfMicroRow *row = wf_micro_begin(l->schedule, l->t, l->mark.step);
         l->rows = row->rows;
@@ -242,6 +245,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
         wf_loop_number(&line, "lr", lr);
         wf_loop_number(&line, "grad_norm", norm);
         wf_loop_number(&line, "step_ms", ms);
+        wf_loop_number(&line, "data_ms", l->waited * 1e3); /* of step_ms: waiting for data */
         wf_loop_number(&line, "rss_mb", wf_loop_rss_mb());
         for (int i = 0; l->schedule && i < l->ranks; i++)
             wf_str_printf(&line, "%s%lld%s", i ? ", " : ", \"micro_batch\": [", (long long)l->schedule->chosen[i], i + 1 < l->ranks ? "" : "]");
@@ -275,6 +279,7 @@ static void epochs(void *v)
     double commit = wf_now();
     for (int64_t epoch = l->mark.step / l->per_epoch; l->mark.step < l->total; epoch++) {
         WfOrder order = wf_order(l->data->samples, (uint64_t)o->seed, epoch, o->shuffle);
+        l->epoch = epoch;
         for (int64_t b = l->mark.step % l->per_epoch; b < l->per_epoch && l->mark.step < l->total; b++) {
             l->together = true;
             wf_ranks_check_cancel(l->t);
@@ -352,9 +357,9 @@ void wf_train(WfTraining *t)
         wf_session_join(t->session, t->comm);
     }
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
-    l.data = wf_dataset_open(t->ctx, t->arena, &o->data, l.inputs, l.n_inputs);
+    l.data = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_TRAIN, l.inputs, l.n_inputs);
     if (o->eval_data.n)
-        l.eval = wf_dataset_open(t->ctx, t->arena, &o->eval_data, l.inputs, l.n_inputs);
+        l.eval = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_EVAL, l.inputs, l.n_inputs);
     if (o->check_finite)
         wf_dataset_check_finite(l.data);
     if (o->check_finite && l.eval)

@@ -16,11 +16,13 @@ typedef struct {
     WfMicro *schedule;               /* a batch is taken in parts of so many rows; NULL: whole */
     int64_t parts, rows;
     bool cut;                        /* an epoch's last batch may have fewer rows */
+    int64_t epoch;                   /* from 0 */
     int64_t *index;
     void **buffer;  /* by input */
     WfAhead *ahead; /* NULL: batches are gathered in place */
     FILE *metrics;
     double first_step, last_print;
+    double waited;       /* seconds that the present step waited for data */
     WfMark mark;         /* where the run stands */
     int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
     bool together;       /* all ranks are at the same place, or there is one */

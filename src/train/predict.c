@@ -136,7 +136,7 @@ int64_t wf_predict(WfTraining *t, const char *path)
     Predict r = {.t = t, .p = &t->exe->program[WF_PROG_EVAL]};
     r.output = find_output(&r);
     choose_inputs(&r);
-    r.data = wf_dataset_open(t->ctx, t->arena, &t->options->data, r.inputs, r.n_inputs);
+    r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
     r.batch = wf_train_batch(t->ctx, t->exe, t->options);
     allocate(&r);
     for (int64_t at = 0; at < r.data->samples; at += r.batch) {

@@ -1,7 +1,8 @@
-/* train: what surrounds the step: schedules, datasets and the loop that feeds sessions. Knows no graph. */
+/* train: what surrounds the step: schedules, batches and the loop that feeds sessions. Knows no graph. */
 #ifndef WF_TRAIN_H
 #define WF_TRAIN_H
 
+#include "data/data.h"
 #include "exchange/exchange.h"
 
 /* ---- schedules ---- */
@@ -11,74 +12,6 @@
 double wf_schedule_lr(const WfOptions *o, int64_t step, int64_t total);
 /* The same for a parameter group whose own learning rate is `base`; min-lr and max-lr scale with it. */
 double wf_schedule_lr_from(const WfOptions *o, double base, int64_t step, int64_t total);
-
-/* ---- datasets ---- */
-
-/* One input that a dataset must fill. Its first dimension is the batch. */
-typedef struct {
-    const char *name;
-    WfDtype dtype;
-    int rank;            /* with the batch dimension; 1 at least */
-    int64_t shape[8];    /* shape[0] is not looked at; -1: any size */
-} WfDataInput;
-
-/* How the tensor of a file becomes an input. */
-typedef enum {
-    WF_CONVERT_NONE,
-    WF_CONVERT_SCALE,    /* IDX images, u8 to f32: divided by 255 */
-    WF_CONVERT_WIDEN     /* an integer type to one that holds all its values */
-} WfConvert;
-typedef enum { WF_RESHAPE_NONE, WF_RESHAPE_CHANNEL, WF_RESHAPE_FLATTEN } WfReshape; /* IDX images only */
-
-typedef struct {
-    const WfDataInput *input;
-    const char *path;
-    WfDtype dtype;       /* in the file */
-    WfConvert convert;
-    const uint8_t *at;   /* all samples, dense */
-    size_t sample_bytes; /* in the file */
-    int64_t sample_elements;
-    int rank;
-    int64_t shape[8];    /* as the input sees it; shape[0] = samples */
-    WfReshape reshape;
-} WfColumn;
-
-typedef struct {
-    WfCtx *ctx;
-    int64_t samples;
-    WfColumn *columns;   /* one per input, in the order of the inputs */
-    int n;
-} WfDataset;
-
-/* Opens the files of --data: one safetensors file whose tensors have the inputs' names, or NAME=FILE for each, where
- * FILE is safetensors (with one tensor, or one of that name) or IDX, plain or gzip-compressed. The files live as long
- * as the arena. IDX images feed an f32 input scaled by 1/255, and get the channel dimension of a rank-4 input, or are
- * flattened for a rank-2 one; integers widen; nothing else is converted. Raises WEFT_ERR_DATA with the input's name, what was found and what was
- * expected: a missing or unknown input, another dtype or shape, different numbers of samples. `inputs` must outlive
- * the dataset. */
-WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfStrings *files, const WfDataInput *inputs, int n);
-/* One line per input that says where it comes from and what is done to it, for the banner. */
-void wf_dataset_describe(const WfDataset *d, WfStr *out);
-/* Raises WEFT_ERR_DATA at the first value of a floating-point column that is not finite, naming sample and element. */
-void wf_dataset_check_finite(const WfDataset *d);
-/* Copies samples index[0..count) of column c, converted, to `out` (count * sample_elements elements of the input's
- * dtype). Indices must be below `samples`. */
-void wf_dataset_gather(const WfDataset *d, int c, const int64_t *index, int64_t count, void *out);
-
-/* Order of visits: a permutation of [0, n) that needs no memory. */
-typedef struct {
-    uint64_t n, mask;
-    int half;            /* bits of one half of the Feistel network */
-    uint64_t key[6];
-    bool shuffle;
-} WfOrder;
-
-/* The order of epoch `epoch` (from 0) under `seed`; without shuffling, the order of the file. n >= 1. */
-WfOrder wf_order(int64_t n, uint64_t seed, int64_t epoch, bool shuffle);
-int64_t wf_order_at(const WfOrder *o, int64_t i);
-/* Indices of batch `batch` (from 0) of `size` samples; returns how many there are (less than `size` at the end; the others
- * repeat the first, the epoch's where the batch has none). */
-int64_t wf_order_batch(const WfOrder *o, int64_t batch, int64_t size, int64_t *index);
 
 /* ---- reading ahead ---- */
 
@@ -90,12 +23,12 @@ static inline int64_t wf_share_batch(WfShare s, int64_t k) { return (k / s.micro
 /* A thread that gathers the training batches from, from + 1, .. total - 1 of `batch` samples, per_epoch from each epoch's order, one
  * ahead of the step. first and second: a buffer per column
  * each. Ends with the arena, at the latest after the column that it is at. NULL when the system gives no thread: gather in
- * place then. */
+ * place then. Its own message about files that cannot be read comes when their batch is asked for. */
 typedef struct WfAhead WfAhead;
 WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOptions *o, int64_t batch, int64_t per_epoch,
                       int64_t from, int64_t total, WfShare share, void **first, void **second);
-/* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, and WEFT_ERR_IO with
- * the file's name when the batch has not come for ten minutes. */
+/* Buffers of the next batch, in order; the caller's until it calls again. Raises WEFT_ERR_CANCELLED, what went wrong in
+ * reading it, and WEFT_ERR_IO with the file's name when the batch has not come for ten minutes. */
 void **wf_ahead_next(WfAhead *h);
 
 /* ---- checkpoints: layout and guarantees in checkpoint.c ---- */

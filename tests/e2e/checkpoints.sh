@@ -6,7 +6,7 @@ opts=(--batch-size 8 --optimizer adamw --schedule cosine --lr 0.01 --eval-data g
 train() { "$weft" train "$mlp" --data good.safetensors "${opts[@]}" "$@"; }
 same() { cmp "$1/final.safetensors" "$2/final.safetensors" && cmp "$1/best.safetensors" "$2/best.safetensors" && same_metrics "$1" "$2"; }
 same_metrics() { diff <(without_times "$1") <(without_times "$2"); }
-without_times() { sed -E 's/, "(step_ms|rss_mb|start_to_step_s)": [^,}]*//g' "$1/metrics.jsonl"; }
+without_times() { sed -E 's/, "(step_ms|data_ms|rss_mb|start_to_step_s)": [^,}]*//g' "$1/metrics.jsonl"; }
 
 works "uninterrupted" train --epochs 4 --threads 1 --out whole
 works "with checkpoints" train --epochs 4 --threads 1 --checkpoint-every 3 --out ck

@@ -142,7 +142,7 @@ static bool write_seed(WfCtx *ctx, int i, const char *path)
     if (i == 0)
         return true;
     WfFile *f = wf_file_map(ctx, ctx->arena, path); /* the others: exe.json alone */
-    const WfZipEntry *e = wf_zip_find(wf_zip_open(ctx, ctx->arena, f, true), "exe.json");
+    const WfZipEntry *e = wf_zip_find(wf_zip_open(ctx, ctx->arena, f, WF_ZIP_CHECK), "exe.json");
     uint8_t *copy = wf_arena_alloc(ctx->arena, e->size);
     memcpy(copy, e->at, e->size);
     wf_write_file(ctx, path, copy, e->size);

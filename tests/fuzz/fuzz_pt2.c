@@ -24,7 +24,7 @@ typedef struct {
 static WfZip *open_case(WfCtx *ctx, WfArena *a, size_t i)
 {
     const char *path = wf_arena_printf(a, WEFT_SOURCE_DIR "/tests/refs/%s/model.pt2", cases[i]);
-    return wf_zip_open(ctx, a, wf_file_map(ctx, a, path), false);
+    return wf_zip_open(ctx, a, wf_file_map(ctx, a, path), 0);
 }
 
 static void import_it(void *arg)

@@ -143,7 +143,7 @@ static void open_zip(void *arg)
     uint8_t *exact = wf_arena_alloc(a, b->n); /* the sanitizer sees a read behind the end */
     memcpy(exact, b->at, b->n);
     WfFile f = { exact, b->n, "x.zip" };
-    WfZip *z = wf_zip_open(ctx, a, &f, b->crc);
+    WfZip *z = wf_zip_open(ctx, a, &f, b->crc ? WF_ZIP_CHECK : 0);
     const WfZipEntry *e = wf_zip_find(z, b->find);
     if (!e || e->size != b->size || memcmp(e->at, "content", 7) || wf_zip_find(z, "absent"))
         wf_fail(ctx, WEFT_ERR_DATA, "not found");
@@ -199,7 +199,8 @@ static void write_zip(void *arg)
 {
     uint8_t *big = calloc(1, 100000);
     WfDefer *d = wf_defer(ctx, free, big);
-    WfZipEntry e[] = { { "first", (const uint8_t *)"content", 7 }, { "dir/empty", NULL, 0 }, { "big", big, 100000 } };
+    WfZipEntry e[] = { { .name = "first", .at = (const uint8_t *)"content", .size = 7 }, { .name = "dir/empty" },
+                       { .name = "big", .at = big, .size = 100000 } };
     wf_zip_write(ctx, arg, e, 3);
     wf_defer_run(d);
 }
@@ -208,7 +209,7 @@ static void check_zip(void *arg)
 {
     WfArena *a = wf_arena_scratch(ctx);
     WfFile *f = wf_file_map(ctx, a, arg);
-    WfZip *z = wf_zip_open(ctx, a, f, true);
+    WfZip *z = wf_zip_open(ctx, a, f, WF_ZIP_CHECK);
     if (z->n != 3 || wf_zip_find(z, "big")->size != 100000 || wf_zip_find(z, "dir/empty")->size != 0)
         wf_fail(ctx, WEFT_ERR_DATA, "wrong entries");
     for (int i = 0; i < 3; i++)

@@ -371,7 +371,7 @@ static weft_status with_change(const char *name, const char *tail, const char *f
 {
     WfCtx *ctx = wf_ctx_new();
     WfArena *a = wf_arena_new(ctx);
-    WfZip *z = wf_zip_open(ctx, a, wf_file_map(ctx, a, wf_arena_printf(a, REFS "%s/model.pt2", name)), true);
+    WfZip *z = wf_zip_open(ctx, a, wf_file_map(ctx, a, wf_arena_printf(a, REFS "%s/model.pt2", name)), WF_ZIP_CHECK);
     WfZipEntry *e = entry_ending(z, tail);
     assert_non_null(e);
     Bytes b = {0};
@@ -438,7 +438,7 @@ static void foreign(void **state)
                  {"x/y", "no exported model"}};
     char m[4096];
     for (size_t i = 0; i < WF_LEN(table); i++) {
-        WfZipEntry e = {table[i].entry, (const uint8_t *)"{}", 2};
+        WfZipEntry e = {.name = table[i].entry, .at = (const uint8_t *)"{}", .size = 2};
         Bytes b = pack_archive(&e, 1);
         Job j = {.bytes = b.at, .size = b.n};
         weft_status s = run(&j, import_bytes, m, sizeof m);
@@ -626,7 +626,7 @@ static void damaged_case(const char *name, int rounds)
     WfArena *a = wf_arena_new(ctx);
     char m[4096];
     WfFile *f = wf_file_map(ctx, a, wf_arena_printf(a, REFS "%s/model.pt2", name));
-    WfZip *z = wf_zip_open(ctx, a, f, true);
+    WfZip *z = wf_zip_open(ctx, a, f, WF_ZIP_CHECK);
     for (int i = 0; i < rounds; i++) {
         WfZipEntry *e = entry_ending(z, below(4) ? "models/model.json" : "model_weights_config.json"),
                    saved = *e;

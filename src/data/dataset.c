@@ -1,0 +1,395 @@
+/* Datasets: what --data names becomes rows of the model's inputs. A source is [NAME[,NAME]=]PATTERN; a pattern stands for one
+ * or more files, whose samples follow one another. Each file is of one format (a row of the table below), which says what
+ * fields it has; each input takes the field of its name, from one file or from all that have it, and what a field holds is
+ * checked once, when it is opened, against the input. Rows are read when they are asked for, by any thread: small files lie
+ * in memory, large ones stay on the disk. */
+#include <math.h>
+#include <string.h>
+
+#include "data/private.h"
+
+enum { NAMES = 8, CHUNK = 1 << 18, HEAD = 4096 };
+
+static const WfFormat *const formats[] = {&wf_format_npz, &wf_format_npy, &wf_format_tokens, &wf_format_idx, &wf_format_safetensors};
+
+/* ---- messages ---- */
+
+static void put_shape(WfStr *s, WfDtype dtype, int rank, const int64_t *shape, bool any_batch)
+{
+    wf_str_printf(s, "%s[", wf_dtype_name(dtype));
+    for (int i = 0; i < rank; i++) {
+        wf_str_puts(s, i ? ", " : "");
+        if ((i == 0 && any_batch) || shape[i] < 0)
+            wf_str_putc(s, '*');
+        else
+            wf_str_printf(s, "%lld", (long long)shape[i]);
+    }
+    wf_str_putc(s, ']');
+}
+
+static const char *input_names(const WfOpening *op)
+{
+    WfStr s = {.arena = op->a};
+    for (int i = 0; i < op->n; i++)
+        wf_str_printf(&s, "%s%s", i ? ", " : "", op->inputs[i].name);
+    return s.n ? s.at : "none";
+}
+
+void wf_data_damaged(WfOpening *op, const char *path, const char *kind, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = wf_arena_vprintf(op->a, fmt, ap);
+    va_end(ap);
+    wf_fail(op->ctx, WEFT_ERR_FILE, "%s: not a valid %s: %s", path, kind, text);
+}
+
+bool wf_data_fault(const WfVisit *v, weft_status status, const char *path, const char *hint, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    v->fault->status = status;
+    v->fault->hint = hint;
+    snprintf(v->fault->place, sizeof v->fault->place, "%s", path);
+    vsnprintf(v->fault->message, sizeof v->fault->message, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+void wf_data_raise(WfCtx *ctx, const WfDataFault *f)
+{
+    wf_fail_at(ctx, f->status, *f->place ? f->place : NULL, f->hint, "%s", f->message);
+}
+
+bool wf_data_read(const WfVisit *v, const WfBytes *b, int64_t offset, void *p, size_t n)
+{
+    int err = wf_bytes_read(b, offset, p, n);
+    if (!err)
+        return true;
+    return wf_data_fault(v, WEFT_ERR_IO, wf_bytes_path(b), err == WF_BYTES_CHANGED ? "Leave the data alone while a run uses them." : NULL,
+                         "data: cannot read %zu bytes at offset %lld: %s", n, (long long)offset, wf_bytes_error(err));
+}
+
+/* ---- fields ---- */
+
+size_t wf_field_sample_bytes(const WfField *f)
+{
+    size_t n = wf_dtype_size(f->dtype);
+    for (int i = 1; i < f->rank; i++)
+        n = wf_mul_size(n, (size_t)f->shape[i]);
+    return n;
+}
+
+bool wf_field_dense(const WfField *f, const WfVisit *v, int64_t first, int64_t count, uint8_t *out)
+{
+    size_t each = wf_field_sample_bytes(f), n = each * (size_t)count;
+    int64_t at = f->start + first * (int64_t)each;
+    if (f->bytes)
+        return wf_data_read(v, f->bytes, at, out, n);
+    if (n)
+        memcpy(out, f->memory + at, n);
+    return true;
+}
+
+/* ---- sources ---- */
+
+typedef struct {
+    const char *text;        /* as it was given */
+    const char *names[NAMES];
+    int n_names;             /* 0: files of named fields */
+    WfDataFile *files;
+    int n_files;
+    bool used, skipped;
+} Source;
+
+typedef struct {
+    WfOpening op;
+    Source *sources;
+    int n_sources;
+} Opening;
+
+static int name_index(const WfOpening *op, const char *name)
+{
+    for (int i = 0; i < op->n; i++)
+        if (!strcmp(op->inputs[i].name, name))
+            return i;
+    return -1;
+}
+
+/* NAME=FILE, or NAME,NAME=FILE, when what stands before the first `=` holds no slash. Returns the pattern. */
+static const char *split_source(WfOpening *op, Source *s)
+{
+    const char *equals = strchr(s->text, '=');
+    size_t n = equals ? (size_t)(equals - s->text) : 0;
+    if (!n || memchr(s->text, '/', n))
+        return s->text;
+    for (const char *p = s->text; p <= equals; p += strcspn(p, ",=") + 1) {
+        char *name = wf_arena_strndup(op->a, p, strcspn(p, ",="));
+        if (s->n_names == NAMES)
+            wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, NULL, "data: more than %d names before the =", NAMES);
+        for (int i = 0; i < s->n_names; i++)
+            if (!strcmp(s->names[i], name))
+                wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, NULL, "data: input %s is named twice", name);
+        s->names[s->n_names++] = name;
+    }
+    return equals + 1;
+}
+
+static void check_names(WfOpening *op, Source *s)
+{
+    const char *names[64];
+    int n = 0, known = 0;
+    for (; n < op->n && n < (int)WF_LEN(names); n++)
+        names[n] = op->inputs[n].name;
+    for (int i = 0; i < s->n_names; i++) {
+        if (name_index(op, s->names[i]) >= 0) {
+            known++;
+            continue;
+        }
+        const char *near = wf_nearest(s->names[i], names, n);
+        if (op->use != WF_DATA_PREDICT)
+            wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
+                       "data: the model has no input %s; its inputs are %s", s->names[i], input_names(op));
+    }
+    s->skipped = s->n_names && !known;
+}
+
+static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
+{
+    uint8_t head[HEAD];
+    size_t size = 0;
+    *f = (WfDataFile){.path = path, .recipe = s->n_names ? wf_recipe_of(op, s->names[0]) : &wf_recipe_none};
+    if (!wf_data_is_folder(path)) {
+        f->bytes = wf_bytes_open(op->ctx, op->a, path);
+        size = wf_bytes_size(f->bytes) < HEAD ? (size_t)wf_bytes_size(f->bytes) : HEAD;
+        int err = wf_bytes_read(f->bytes, 0, head, size);
+        if (err)
+            wf_fail(op->ctx, WEFT_ERR_IO, "%s: cannot read: %s", path, wf_bytes_error(err));
+    }
+    for (size_t i = 0; i < WF_LEN(formats) && !f->format; i++)
+        if (formats[i]->knows(f, f->bytes ? head : NULL, size))
+            f->format = formats[i];
+    if (!f->format)
+        wf_fail_at(op->ctx, WEFT_ERR_FILE, path, "docs/data.md lists the formats; convert the file to one of them.",
+                   "data: the file is of no known format");
+    if (!s->n_names && !f->format->named)
+        wf_fail_at(op->ctx, WEFT_ERR_DATA, path, "write --data NAME=FILE", "data: %s does not say which input it feeds; the inputs are %s",
+                   f->format->name, input_names(op));
+    if (f->format->open)
+        f->format->open(op, f);
+}
+
+static void open_source(WfOpening *op, Source *s, const char *text)
+{
+    s->text = text;
+    const char *pattern = split_source(op, s);
+    check_names(op, s);
+    if (s->skipped)
+        return;
+    WfStrings paths = {0};
+    wf_data_expand(op, pattern, &paths);
+    s->files = WF_NEWN(op->a, WfDataFile, (size_t)paths.n);
+    for (; s->n_files < paths.n; s->n_files++)
+        open_file(op, s, paths.at[s->n_files], &s->files[s->n_files]);
+}
+
+/* ---- columns ---- */
+
+/* Adds the samples of one file to the column; all must have its type and shape. */
+static void add_part(WfOpening *op, WfColumn *c, const WfField *f)
+{
+    WfColumn this = {.input = c->input, .feed = WF_NEW(op->a, WfFeed)};
+    const WfDataInput *in = c->input;
+    bool fits = wf_feed_choose(op, in, f, &this);
+    if (!fits) {
+        WfStr have = {.arena = op->a}, want = {.arena = op->a};
+        put_shape(&have, f->dtype, f->rank, f->shape, false);
+        put_shape(&want, in->dtype, in->rank, in->shape, true);
+        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path,
+                   f->dtype != in->dtype ? "convert the file; without a recipe Weft only widens integers and scales pictures of bytes" : NULL,
+                   "data: input %s expects %s, but the file holds %s", in->name, want.at, have.at);
+    }
+    if (!c->feed) {
+        this.path = f->path;
+        this.dtype = f->dtype;
+        this.shape[0] = 0;
+        *c = this;
+    }
+    if (f->dtype != c->dtype || this.rank != c->rank || memcmp(this.shape + 1, c->shape + 1, (size_t)(c->rank - 1) * sizeof *c->shape) ||
+        this.feed->reshape != c->feed->reshape || memcmp(this.feed->in, c->feed->in, sizeof this.feed->in)) {
+        WfStr have = {.arena = op->a}, want = {.arena = op->a};
+        put_shape(&have, f->dtype, this.rank, this.shape, true);
+        put_shape(&want, c->dtype, c->rank, c->shape, true);
+        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s: this file holds %s, and %s holds %s", in->name, have.at, c->path,
+                   want.at);
+    }
+    WF_PUSH(op->a, &c->feed->parts, ((WfPart){*f, c->shape[0]}));
+    if (!wf_add_ok(c->shape[0], f->shape[0], &c->shape[0]))
+        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s has too many samples", in->name);
+}
+
+static void no_data(Opening *o, const char *input)
+{
+    WfStr have = {.arena = o->op.a};
+    for (int i = 0; i < o->n_sources; i++)
+        for (int k = 0; k < o->sources[i].n_files && !o->sources[i].n_names; k++)
+            if (o->sources[i].files[k].format->names)
+                o->sources[i].files[k].format->names(&o->op, &o->sources[i].files[k], &have);
+    wf_fail_at(o->op.ctx, WEFT_ERR_DATA, NULL, "name the file: --data NAME=FILE", "data: input %s has no data%s%s", input,
+               have.n ? "; the files hold " : "", have.n ? have.at : "");
+}
+
+/* The samples for one input: of the sources that name it; where none does, of all files that have a field of its name. */
+static void open_column(Opening *o, const WfDataInput *in, WfColumn *c)
+{
+    WfOpening *op = &o->op;
+    bool named = false;
+    c->input = in;
+    for (int pass = 0; pass < 2 && !named; pass++)
+        for (int i = 0; i < o->n_sources; i++) {
+            Source *s = &o->sources[i];
+            int place = -1;
+            for (int k = 0; k < s->n_names && place < 0; k++)
+                place = strcmp(s->names[k], in->name) ? -1 : k;
+            if (s->skipped || (pass ? s->n_names > 0 : place < 0))
+                continue;
+            named |= place >= 0;
+            for (int k = 0; k < s->n_files; k++) {
+                WfField f = {.path = s->files[k].path, .read = wf_field_dense};
+                if (!s->files[k].format->field(op, &s->files[k], in, place, s->n_names, &f))
+                    continue;
+                s->used = true;
+                add_part(op, c, &f);
+            }
+        }
+    if (!c->feed)
+        no_data(o, in->name);
+}
+
+WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n)
+{
+    const WfStrings *data = use == WF_DATA_EVAL ? &o->eval_data : &o->data;
+    Opening all = {.op = {.ctx = ctx, .a = a, .use = use, .inputs = inputs, .n = n}, .n_sources = data->n};
+    WfDataset *d = WF_NEW(a, WfDataset);
+    d->ctx = ctx;
+    d->n = n;
+    d->columns = WF_NEWN(a, WfColumn, (size_t)n);
+    all.sources = WF_NEWN(a, Source, (size_t)data->n);
+    for (int i = 0; i < data->n; i++)
+        open_source(&all.op, &all.sources[i], data->at[i]);
+    for (int i = 0; i < n; i++) {
+        WfColumn *c = &d->columns[i];
+        open_column(&all, &inputs[i], c);
+        c->feed->seed = (uint64_t)o->seed;
+        c->feed->random = use == WF_DATA_TRAIN;
+        if (i > 0 && c->shape[0] != d->samples)
+            wf_fail_at(ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s has %lld samples, but input %s has %lld",
+                       inputs[i].name, (long long)c->shape[0], inputs[0].name, (long long)d->samples);
+        d->samples = c->shape[0];
+        if (d->samples == 0)
+            wf_fail_at(ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s has no samples", inputs[i].name);
+    }
+    for (int i = 0; i < all.n_sources; i++)
+        if (!all.sources[i].used && !all.sources[i].skipped)
+            wf_fail_at(ctx, WEFT_ERR_DATA, all.sources[i].text, NULL, "data: the file feeds no input");
+    return d;
+}
+
+void wf_dataset_describe(const WfDataset *d, WfStr *out)
+{
+    for (int i = 0; i < d->n; i++) {
+        const WfColumn *c = &d->columns[i];
+        wf_str_printf(out, "%s: ", c->input->name);
+        put_shape(out, c->input->dtype, c->rank, c->shape, false);
+        wf_str_printf(out, " from %s", c->path);
+        if (c->feed->parts.n > 1)
+            wf_str_printf(out, " and %d more", c->feed->parts.n - 1);
+        wf_feed_describe(c->feed, out);
+        wf_str_putc(out, '\n');
+    }
+}
+
+/* ---- reading ---- */
+
+static const WfPart *part_of(const WfFeed *f, int64_t sample)
+{
+    int lo = 0, hi = f->parts.n - 1;
+    while (lo < hi) { /* the last part that begins at or before it; parts may be empty */
+        int middle = (lo + hi + 1) / 2;
+        if (f->parts.at[middle].first <= sample)
+            lo = middle;
+        else
+            hi = middle - 1;
+    }
+    return &f->parts.at[lo];
+}
+
+/* Samples that lie side by side in one file, from index[0] on; at most `most`. */
+static int64_t run_length(const WfPart *p, const int64_t *index, int64_t count, int64_t most)
+{
+    int64_t n = 1, end = p->first + p->field.shape[0];
+    while (n < count && n < most && index[n] == index[0] + n && index[n] < end)
+        n++;
+    return n;
+}
+
+bool wf_dataset_read(const WfDataset *d, int column, int64_t epoch, const int64_t *index, int64_t count, void *out, WfDataFault *fault)
+{
+    const WfColumn *c = &d->columns[column];
+    const WfFeed *f = c->feed;
+    size_t raw = wf_field_sample_bytes(&f->parts.at[0].field), to = (size_t)c->sample_elements * wf_dtype_size(c->input->dtype);
+    bool plain = f->convert == WF_CONVERT_NONE && !f->window;
+    int64_t most = raw && raw < CHUNK && !plain ? (int64_t)(CHUNK / raw) : plain ? INT64_MAX : 1;
+    size_t chunk = wf_mul_size(raw, plain ? 0 : (size_t)(most < count ? most : count));
+    WfVisit v = {.seed = f->seed, .epoch = epoch, .random = f->random, .fault = fault};
+    uint8_t *memory = plain ? NULL : wf_sys_alloc(chunk + raw + 1);
+    if (!plain && !memory)
+        return wf_data_fault(&v, WEFT_ERR_MEMORY, c->path, NULL, "out of memory for samples of %zu bytes", raw);
+    bool ok = true;
+    for (int64_t i = 0; i < count && ok;) {
+        const WfPart *p = part_of(f, index[i]);
+        int64_t n = run_length(p, index + i, count - i, most), first = index[i] - p->first;
+        uint8_t *at = (uint8_t *)out + (size_t)i * to;
+        v.sample = index[i];
+        ok = p->field.read(&p->field, &v, first, n, plain ? at : memory);
+        for (int64_t k = 0; k < n && ok && !plain; k++) {
+            v.sample = index[i] + k;
+            ok = wf_feed_convert(f, &v, memory + (size_t)k * raw, memory + chunk, at + (size_t)k * to);
+        }
+        i += n;
+    }
+    wf_sys_free(memory);
+    return ok;
+}
+
+void wf_dataset_gather(const WfDataset *d, int column, const int64_t *index, int64_t count, void *out)
+{
+    WfDataFault fault = {0};
+    if (!wf_dataset_read(d, column, 0, index, count, out, &fault))
+        wf_data_raise(d->ctx, &fault);
+}
+
+void wf_dataset_check_finite(const WfDataset *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        const WfColumn *c = &d->columns[i];
+        WfDtype t = c->input->dtype;
+        if (!wf_dtype_is_float(t))
+            continue;
+        WfArena *a = wf_arena_scratch(d->ctx);
+        size_t size = wf_dtype_size(t);
+        uint8_t *sample = wf_arena_alloc(a, wf_mul_size((size_t)c->sample_elements, size));
+        for (int64_t s = 0; s < d->samples; s++) {
+            if ((s & 1023) == 0)
+                wf_check_cancel(d->ctx);
+            wf_dataset_gather(d, i, &s, 1, sample);
+            for (int64_t e = 0; e < c->sample_elements; e++) {
+                double v = wf_load_f64(t, sample + (size_t)e * size);
+                if (!isfinite(v))
+                    wf_fail_at(d->ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s: sample %lld, element %lld is %s",
+                               c->input->name, (long long)s, (long long)e, isnan(v) ? "nan" : "infinite");
+            }
+        }
+        wf_arena_free(a);
+    }
+}
