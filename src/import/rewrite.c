@@ -35,7 +35,7 @@ static void rewrite(Imp *m, const WfFile *f, const WfTensors *values, const char
             uint8_t *copy = wf_arena_alloc(m->a, e->size);
             memcpy(copy, e->at, e->size);
             wf_map_put(by_file, w->file, k = changed.n);
-            WF_PUSH(m->a, &changed, ((WfZipEntry){e->name, copy, e->size}));
+            WF_PUSH(m->a, &changed, ((WfZipEntry){.name = e->name, .at = copy, .size = e->size}));
         }
         scatter(w, t, (uint8_t *)changed.at[k].at);
     }
