@@ -231,10 +231,12 @@ WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, W
  * Raises WEFT_ERR_FILE with line and column, also for anchors, aliases, tags, keys twice, a second document, depth above 32. */
 WfJson *wf_yaml_parse(WfCtx *ctx, const char *text, size_t n, const char *what);
 
-/* safetensors: one file of named tensors. Header checked: sizes, overlaps, dtype, alignment. */
+/* safetensors: one file of named tensors. Header checked: sizes, overlaps, dtype. Tensors lie in the file, or in a copy where it
+ * does not align them; _index leaves those where they are, too. */
 typedef struct { const char *name; WfDtype dtype; int rank; int64_t shape[8]; const void *data; size_t bytes; } WfTensor;
 typedef struct { WfTensor *at; int n; WfMap *by_name; char *path; } WfTensors;
 WfTensors *wf_safetensors_open(WfCtx *ctx, WfArena *a, const char *path);
+WfTensors *wf_safetensors_index(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 const WfTensor *wf_tensors_find(const WfTensors *t, const char *name);
 void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n); /* tensors sorted by name */
@@ -382,6 +384,10 @@ typedef struct {
     WfStrings data, eval_data;        /* FILE or NAME=FILE */
     bool shuffle;
     WfLastBatch last_batch;
+    /* sampling */
+    char *prompt;
+    int64_t sample, top_k;            /* bytes; 0: none. 0: all */
+    double temperature;
     /* output */
     char *out, *resume;
     int64_t checkpoint_every;         /* steps; 0: never */
@@ -406,7 +412,7 @@ struct WfParamGroup {
 
 typedef enum { WF_OPTION_BOOL, WF_OPTION_INT, WF_OPTION_FLOAT, WF_OPTION_FLOATS, WF_OPTION_STRING, WF_OPTION_STRINGS,
                WF_OPTION_ENUM, WF_OPTION_GROUPS } WfOptionKind; /* FLOATS: two numbers */
-typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_RUN, WF_GROUP_DATA, WF_GROUP_OUTPUT, WF_GROUP_COMPILE,
+typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_RUN, WF_GROUP_DATA, WF_GROUP_SAMPLE, WF_GROUP_OUTPUT, WF_GROUP_COMPILE,
                WF_GROUPS } WfOptionGroup;
 typedef struct {
     const char *name;

@@ -160,6 +160,15 @@ const WfOptionRow wf_option_table[] = {
      "samples that do not fill an epoch's last step: left out; a step filled up with rows that count for nothing; a step of "
      "fewer rows, for exports with a dynamic batch size"},
 
+    /* sampling */
+    {"sample", WF_OPTION_INT, WF_GROUP_SAMPLE, SCALAR, AT(sample), "none", "N", COUNT(1),
+     "print N bytes drawn from a model of bytes, instead of predictions of data"},
+    {"prompt", WF_OPTION_STRING, WF_GROUP_SAMPLE, SCALAR, AT(prompt), "", "TEXT", NO_RANGE,
+     "what the sample begins with (default: a new line)"},
+    {"temperature", WF_OPTION_FLOAT, WF_GROUP_SAMPLE, SCALAR, AT(temperature), "1", "X", FROM(0),
+     "scores are divided by it; 0: always the likeliest byte"},
+    {"top-k", WF_OPTION_INT, WF_GROUP_SAMPLE, SCALAR, AT(top_k), "none", "N", COUNT(1), "draw from the N likeliest bytes only"},
+
     /* output */
     {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o"},
     {"log-every", WF_OPTION_INT, WF_GROUP_OUTPUT, SCALAR, AT(log_every), "10", "N", COUNT(1), "steps between lines"},

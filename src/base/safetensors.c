@@ -82,11 +82,6 @@ static void read_tensor(const Reader *r, const char *name, const json_t *j, WfTe
     t->bytes = (size_t)(to - from);
     t->data = r->data + from;
     *span = (Span){ from, to, t->name };
-    if ((uintptr_t)t->data % wf_dtype_size(t->dtype)) {
-        void *copy = wf_arena_alloc(r->arena, t->bytes);
-        memcpy(copy, t->data, t->bytes);
-        t->data = copy;
-    }
 }
 
 static int by_start(const void *a, const void *b)
@@ -121,7 +116,7 @@ static void check_metadata(const Reader *r, json_t *j)
             damaged(r, "__metadata__ holds something else than strings");
 }
 
-WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what)
+WfTensors *wf_safetensors_index(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what)
 {
     Reader r = { .ctx = ctx, .arena = a, .what = what };
     uint64_t header = 0;
@@ -157,6 +152,18 @@ WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t
     }
     check_spans(&r, spans, out->n);
     wf_defer_run(json_defer);
+    return out;
+}
+
+WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what)
+{
+    WfTensors *out = wf_safetensors_index(ctx, a, p, n, what);
+    for (WfTensor *t = out->at; t < out->at + out->n; t++)
+        if ((uintptr_t)t->data % wf_dtype_size(t->dtype)) {
+            void *copy = wf_arena_alloc(a, t->bytes);
+            memcpy(copy, t->data, t->bytes);
+            t->data = copy;
+        }
     return out;
 }
 

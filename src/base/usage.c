@@ -230,7 +230,7 @@ static void put_row(WfStr *out, const WfOptionRow *row)
 
 void wf_options_help(WfStr *out, unsigned groups)
 {
-    static const char *const titles[WF_GROUPS] = {"Model and loss", "Optimiser", "Run", "Data", "Output", "Compiler"};
+    static const char *const titles[WF_GROUPS] = {"Model and loss", "Optimiser", "Run", "Data", "Sampling", "Output", "Compiler"};
     for (int g = 0; g < WF_GROUPS; g++) {
         if (!(groups & BIT(g)))
             continue;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALL_GROUPS ((1u << WF_GROUPS) - 1)
+#define ALL_GROUPS (((1u << WF_GROUPS) - 1) & ~(1u << WF_GROUP_SAMPLE))
 
 const WfVerb wf_verbs[] = {
     {"train", "MODEL --data FILE [--out DIR]",
@@ -25,11 +25,12 @@ const WfVerb wf_verbs[] = {
     {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
      "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS,
      wf_cli_compile},
-    {"run", "MODEL [--weights FILE] --data FILE --out FILE",
-     "predict: the evaluation form over all rows of the data",
+    {"run", "MODEL [--weights FILE] (--data FILE --out FILE | --sample N)",
+     "predict: the evaluation form over all rows of the data; or sample text from a model of bytes",
      "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
-     "  weft run step.weft --data x=images.gz --out y.safetensors\n",
-     ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_run},
+     "  weft run step.weft --data x=images.gz --out y.safetensors\n"
+     "  weft run gpt.pt2 --weights run/best.safetensors --prompt 'And ' --sample 500 --temperature 0.8\n",
+     (ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER)) | 1u << WF_GROUP_SAMPLE, wf_cli_run},
     {"export", "MODEL.pt2 --weights FILE -o OUT.pt2|.safetensors",
      "write trained weights back into the export, for torch.export.load, or into one file",
      "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"

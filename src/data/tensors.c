@@ -21,7 +21,7 @@ static void open_safetensors(WfOpening *op, WfDataFile *f)
     WfArena *scratch = wf_arena_scratch(op->ctx);
     const WfFile *all = wf_bytes_view(op->ctx, scratch, f->bytes);
     Tensors *t = f->own = WF_NEW(op->a, Tensors);
-    t->tensors = wf_safetensors_parse(op->ctx, op->a, all->at, all->size, f->path);
+    t->tensors = wf_safetensors_index(op->ctx, op->a, all->at, all->size, f->path);
     t->start = WF_NEWN(op->a, int64_t, (size_t)t->tensors->n + 1);
     for (int i = 0; i < t->tensors->n; i++)
         t->start[i] = (const uint8_t *)t->tensors->at[i].data - all->at;

@@ -7,7 +7,6 @@
 
 typedef struct {
     WfTraining *t;
-    const WfExeProgram *p;
     int output; /* which output holds the predictions */
     WfDataset *data;
     WfDataInput *inputs; /* the needed user inputs */
@@ -18,19 +17,19 @@ typedef struct {
     WfTensor all;  /* the result */
 } Predict;
 
-/* The output called "predictions"; a model without a loss: its first output. */
-static int find_output(const Predict *r)
+int wf_predict_output(const WfTraining *t)
 {
+    const WfExeProgram *p = &t->exe->program[WF_PROG_EVAL];
     int first = -1;
-    for (int k = r->p->n_outputs - 1; k >= 0; k--) {
-        if (r->p->outputs[k].role != WF_XOUT_USER || r->p->outputs[k].buf < 0)
+    for (int k = p->n_outputs - 1; k >= 0; k--) {
+        if (p->outputs[k].role != WF_XOUT_USER || p->outputs[k].buf < 0)
             continue;
-        if (!strcmp(r->p->outputs[k].name, "predictions"))
+        if (!strcmp(p->outputs[k].name, "predictions"))
             return k;
         first = k;
     }
     if (first < 0)
-        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the model has no tensor output to predict");
+        wf_fail(t->ctx, WEFT_ERR_USAGE, "the model has no tensor output to predict");
     return first;
 }
 
@@ -133,8 +132,8 @@ static void keep(Predict *r, int64_t first, int64_t valid)
 
 int64_t wf_predict(WfTraining *t, const char *path)
 {
-    Predict r = {.t = t, .p = &t->exe->program[WF_PROG_EVAL]};
-    r.output = find_output(&r);
+    Predict r = {.t = t};
+    r.output = wf_predict_output(t);
     choose_inputs(&r);
     r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
     r.batch = wf_train_batch(t->ctx, t->exe, t->options);
