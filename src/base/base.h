@@ -381,7 +381,8 @@ typedef struct {
     WfStrings rank_groups;            /* texts for wf_rank_group */
     char *device;                     /* text for wf_device_core */
     /* data */
-    WfStrings data, eval_data;        /* FILE or NAME=FILE */
+    WfStrings data, eval_data;        /* FILE or NAME[,NAME]=FILE */
+    char *recipe;                     /* NULL: not given */
     bool shuffle;
     WfLastBatch last_batch;
     /* sampling */

@@ -150,10 +150,12 @@ const WfOptionRow wf_option_table[] = {
 
     /* data */
     {"data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(data), "", "[NAME=]FILE", NO_RANGE,
-     "training data: safetensors, .npz, .npy, IDX, tokens (.bin), text (.txt); NAME: the model input that it feeds (x,y=FILE: "
+     "training data: safetensors, .npz, .npy, IDX, tables (.csv, .tsv), tokens (.bin), text (.txt); NAME: the model input that it feeds (x,y=FILE: "
      "tokens, and those that follow); a glob or a folder for many files; repeatable (docs/data.md)"},
     {"eval-data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(eval_data), "", "[NAME=]FILE", NO_RANGE,
      "data to evaluate with after every epoch, as --data; repeatable"},
+    {"recipe", WF_OPTION_STRING, WF_GROUP_DATA, SCALAR, AT(recipe), "", "FILE", NO_RANGE,
+     "YAML file: what is done to the data of each input (scale, mean and std, crop, flip, one-hot, columns, ...; docs/data.md)"},
     {"shuffle", WF_OPTION_BOOL, WF_GROUP_DATA, SCALAR, AT(shuffle), "true", "", NO_RANGE,
      "visit the samples in another order in each epoch"},
     {"last-batch", WF_OPTION_ENUM, WF_GROUP_DATA, PLAN, AT(last_batch), "drop", "drop|pad|short", NO_RANGE,

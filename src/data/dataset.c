@@ -10,7 +10,9 @@
 
 enum { NAMES = 8, CHUNK = 1 << 18, HEAD = 4096 };
 
-static const WfFormat *const formats[] = {&wf_format_npz, &wf_format_npy, &wf_format_tokens, &wf_format_idx, &wf_format_safetensors};
+/* The first that knows a file has it: where names decide, before what content says. */
+static const WfFormat *const formats[] = {&wf_format_npz, &wf_format_npy, &wf_format_csv, &wf_format_tokens, &wf_format_idx,
+                                          &wf_format_safetensors};
 
 /* ---- messages ---- */
 
@@ -239,6 +241,17 @@ static void no_data(Opening *o, const char *input)
                have.n ? "; the files hold " : "", have.n ? have.at : "");
 }
 
+/* A key that means nothing to the format would be obeyed by nobody. */
+static void check_recipe(WfOpening *op, const WfDataInput *in, const WfFormat *format, int place)
+{
+    const WfRecipe *r = wf_recipe_of(op, in->name);
+    const char *key = wf_recipe_foreign(r, place > 0 ? format->more : format->uses);
+    if (key)
+        wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe,
+                   wf_recipe_foreign(r, format->uses) ? NULL : "Write it under the first name of --data NAME,NAME=FILE.",
+                   "recipe: %s.%s means nothing to %s", in->name, key, format->name);
+}
+
 /* The samples for one input: of the sources that name it; where none does, of all files that have a field of its name. */
 static void open_column(Opening *o, const WfDataInput *in, WfColumn *c)
 {
@@ -256,8 +269,10 @@ static void open_column(Opening *o, const WfDataInput *in, WfColumn *c)
             named |= place >= 0;
             for (int k = 0; k < s->n_files; k++) {
                 WfField f = {.path = s->files[k].path, .read = wf_field_dense};
-                if (!s->files[k].format->field(op, &s->files[k], in, place, s->n_names, &f))
+                const WfFormat *format = s->files[k].format;
+                if (!format->field(op, &s->files[k], in, place, s->n_names, &f))
                     continue;
+                check_recipe(op, in, format, place);
                 s->used = true;
                 add_part(op, c, &f);
             }
@@ -266,17 +281,45 @@ static void open_column(Opening *o, const WfDataInput *in, WfColumn *c)
         no_data(o, in->name);
 }
 
+static void open_sources(Opening *o, const WfStrings *data)
+{
+    o->n_sources = data->n;
+    o->sources = WF_NEWN(o->op.a, Source, (size_t)data->n);
+    for (int i = 0; i < data->n; i++)
+        open_source(&o->op, &o->sources[i], data->at[i]);
+}
+
+/* What evaluation data mean can depend on the training data: the order in which categories first appear there. They are read
+ * once more for it, and forgotten. */
+static void learn(WfOpening *op, const WfStrings *data)
+{
+    WfArena *scratch = wf_arena_scratch(op->ctx);
+    Opening training = {.op = *op};
+    training.op.a = scratch;
+    training.op.use = WF_DATA_TRAIN;
+    training.op.again = true;
+    open_sources(&training, data);
+    for (int i = 0; i < op->n; i++)
+        if (wf_recipe_learns(wf_recipe_of(op, op->inputs[i].name)))
+            open_column(&training, &op->inputs[i], WF_NEW(scratch, WfColumn));
+    wf_arena_free(scratch);
+}
+
 WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n)
 {
-    const WfStrings *data = use == WF_DATA_EVAL ? &o->eval_data : &o->data;
-    Opening all = {.op = {.ctx = ctx, .a = a, .use = use, .inputs = inputs, .n = n}, .n_sources = data->n};
+    Opening all = {.op = {.ctx = ctx, .a = a, .use = use, .inputs = inputs, .n = n}};
     WfDataset *d = WF_NEW(a, WfDataset);
+    bool learns = false;
     d->ctx = ctx;
     d->n = n;
     d->columns = WF_NEWN(a, WfColumn, (size_t)n);
-    all.sources = WF_NEWN(a, Source, (size_t)data->n);
-    for (int i = 0; i < data->n; i++)
-        open_source(&all.op, &all.sources[i], data->at[i]);
+    if (o->recipe)
+        wf_recipe_read(&all.op, o->recipe, &d->recipe);
+    for (int i = 0; i < n; i++)
+        learns |= wf_recipe_learns(wf_recipe_of(&all.op, inputs[i].name));
+    if (learns && use == WF_DATA_EVAL)
+        learn(&all.op, &o->data);
+    open_sources(&all, use == WF_DATA_EVAL ? &o->eval_data : &o->data);
     for (int i = 0; i < n; i++) {
         WfColumn *c = &d->columns[i];
         open_column(&all, &inputs[i], c);

@@ -9,6 +9,8 @@
 typedef enum { WF_TOKENS_AUTO, WF_TOKENS_BYTES, WF_TOKENS_U16, WF_TOKENS_U32 } WfTokens;
 typedef enum { WF_CROP_CENTER, WF_CROP_RANDOM } WfCrop;
 typedef WF_VEC(double) WfNumbers;
+/* What keys are about. */
+typedef enum { WF_USE_VALUES = 1, WF_USE_TOKENS = 2, WF_USE_RESIZE = 4, WF_USE_WINDOW = 8, WF_USE_TABLE = 16 } WfUse;
 
 /* A CSV column: how its text becomes a number. */
 typedef struct {
@@ -37,9 +39,6 @@ typedef struct {
     unsigned given;      /* bit i: key i of the table in recipe.c */
 } WfRecipe;
 typedef WF_VEC(WfRecipe) WfRecipes;
-
-/* Reads the file; *hash gets that of its bytes. Raises WEFT_ERR_USAGE naming file, key and the nearest one. */
-void wf_recipe_read(WfCtx *ctx, WfArena *a, const char *path, const WfDataInput *inputs, int n, WfRecipes *out, uint64_t *hash);
 
 /* ---- fields: what a format finds in a file ---- */
 
@@ -85,16 +84,22 @@ typedef struct {
     WfCtx *ctx;
     WfArena *a;          /* of the dataset */
     WfDataUse use;
+    bool again;          /* the files were opened, and described, before */
     const WfDataInput *inputs;
     int n;
     WfRecipes recipes;
     const char *recipe;  /* its path */
 } WfOpening;
+/* Reads --recipe into op->recipes; *hash gets that of its bytes. Raises WEFT_ERR_USAGE naming file and key. */
+void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash);
 const WfRecipe *wf_recipe_of(const WfOpening *op, const char *input); /* wf_recipe_none where there is none */
+bool wf_recipe_learns(const WfRecipe *r);  /* does it hold categories that the training data decide? */
+const char *wf_recipe_foreign(const WfRecipe *r, unsigned uses);      /* a key of another use; NULL: there is none */
 
 typedef struct WfFormat {
     const char *name;    /* for messages */
     bool named;          /* its fields have names, so that a file can feed several inputs without NAME= */
+    unsigned uses, more; /* recipe keys that mean something to it: for the first name before the =, for others */
     /* Is the file of this format? head: its first bytes, `size` of them (NULL: a folder). */
     bool (*knows)(const WfDataFile *f, const uint8_t *head, size_t size);
     void (*open)(WfOpening *op, WfDataFile *f);  /* reads headers, once; may be NULL */
@@ -103,7 +108,8 @@ typedef struct WfFormat {
     bool (*field)(WfOpening *op, WfDataFile *f, const WfDataInput *in, int place, int names_n, WfField *out);
     void (*names)(WfOpening *op, WfDataFile *f, WfStr *out); /* lists its fields, for messages; may be NULL */
 } WfFormat;
-extern const WfFormat wf_format_safetensors, wf_format_idx, wf_format_npy, wf_format_npz, wf_format_tokens;
+extern const WfFormat wf_format_safetensors, wf_format_idx, wf_format_npy, wf_format_npz, wf_format_tokens,
+    wf_format_csv;
 extern const WfRecipe wf_recipe_none;
 
 /* The files that a pattern stands for: itself, a folder's files, or a glob's, sorted; a folder of folders is one. */

@@ -8,7 +8,7 @@
 static bool own(const char *name)
 {
     static const char *const names[] = {"threads", "cache", "cache-dir", "dump-dir", "out", "log-every", "json", "data",
-                                        "eval-data", "weights", "nproc", "resume", "keep-checkpoints"};
+                                        "eval-data", "recipe", "weights", "nproc", "resume", "keep-checkpoints"};
     for (size_t i = 0; i < WF_LEN(names); i++)
         if (!strcmp(names[i], name))
             return true;
@@ -22,6 +22,7 @@ static void describe(const WfTraining *t, const WfDataset *d, int64_t batch, WfS
     wf_str_printf(s, "the instruction set %s\n", wf_isa_name(t->exe->isa));
     wf_str_printf(s, "%lld training samples\n", (long long)d->samples);
     wf_str_printf(s, "batches of %lld\n", (long long)batch);
+    wf_str_printf(s, "a recipe of hash %016llx\n", (unsigned long long)d->recipe);
     for (int i = 0; i < d->n; i++)
         wf_str_printf(s, "input %s as %s in the file\n", d->columns[i].input->name, wf_dtype_name(d->columns[i].dtype));
     wf_str_printf(s, "a step of %d calls\n", t->exe->program[WF_PROG_STEP].n_calls);

@@ -74,6 +74,56 @@ fails "a glob that nothing fits" 1 "no file fits the pattern" tokens --data "idx
 printf '\x10\x27' | dd of=raw_0.bin bs=1 seek=40 conv=notrunc 2>/dev/null # token 20 becomes 10000, which the model has not
 fails "a token beyond the vocabulary" 1 "10000 is out of range" tokens --data idx,targets=raw_0.bin --no-shuffle
 
+# The recipe of docs/data.md, as it stands there, with a table for it: the loss of the first steps is the mean square of what the
+# model gives for the numbers that the recipe makes (1e-5: sums of 16 in float32).
+linreg=$refs/linreg_sgd/model.pt2
+sed -n '/^# houses.yaml/,/^```/p' "$source/docs/data.md" | grep -v '^```' >houses.yaml
+python3 - <<'P'
+import random
+random.seed(2)
+with open("houses.csv", "w") as f:
+    f.write("city,area,price,rooms,year\n")
+    for i in range(40):
+        f.write(f'"{random.choice(["Berlin", "Paris", "Rome"])}",{random.uniform(20, 200):.2f},{random.randrange(10**5, 10**6)},'
+                f'{random.randrange(1, 9)},{random.choice(["", "1950", "2003"])}\n')
+P
+houses() { "$weft" train "$linreg" --data x,y=houses.csv --recipe houses.yaml --no-shuffle --threads 1 --optimizer sgd --lr 0 "$@"; }
+works "a table by a recipe" houses --steps 2 --out houses
+check "is what the recipe says" python3 - <<'P'
+import csv, json, struct
+b = open("houses/final.safetensors", "rb").read()
+n = struct.unpack("<Q", b[:8])[0]
+at = {k: v["data_offsets"] for k, v in json.loads(b[8:8 + n]).items() if k != "__metadata__"}
+w = [struct.unpack(f"<{(e - s) // 4}f", b[8 + n + s:8 + n + e]) for s, e in at.values()]
+weight, bias = next(v for v in w if len(v) == 4), next(v for v in w if len(v) == 1)
+rows = list(csv.DictReader(open("houses.csv")))
+assert any(not r["year"] for r in rows)
+def x(r):
+    v = [float(r["area"]), float(r["rooms"]), ["Berlin", "Paris", "Rome"].index(r["city"]), float(r["year"] or 1970)]
+    return [(a - m) / s for a, m, s in zip(v, (90, 3, 0, 1970), (40, 2, 1, 30))]
+for step in range(2):
+    some = rows[16 * step:16 * step + 16]
+    want = sum((sum(a * c for a, c in zip(weight, x(r))) + bias[0] - float(r["price"]) * 1e-6) ** 2 for r in some) / 16
+    got = json.loads(open("houses/metrics.jsonl").readlines()[step])["loss"]
+    assert abs(got - want) < 1e-5 * abs(want), (got, want)
+P
+echo '{x: {columns: [area], colums: [1]}}' >bad.yaml
+fails "a key that is none" 2 "recipe: x: there is no key colums; did you mean columns?" "$weft" train "$linreg" --data x,y=houses.csv \
+    --recipe bad.yaml --steps 1
+works "predictions by the same recipe" "$weft" run "$linreg" --data x,y=houses.csv --recipe houses.yaml --out p.safetensors
+
+# Random crops: a run that is resumed sees those of one that nothing stopped.
+lenet=$refs/lenet_sgd_nesterov/model.pt2
+data pictures.safetensors x=F32:40x1x28x28:rand y=I64:40:mod10
+echo 'x: {crop: random, padding: 3, flip: true}' >crops.yaml
+crops() { "$weft" train "$lenet" --data pictures.safetensors --recipe crops.yaml --optimizer sgd --lr 0.05 --threads 1 "$@"; }
+works "three epochs of crops" crops --steps 15 --out crops
+works "stopped in the second" crops --steps 8 --total-steps 15 --checkpoint-every 8 --out crops8
+works "resumed" crops --steps 15 --resume crops8
+check "the same bytes" cmp crops/final.safetensors crops8/final.safetensors
+works "without crops" "$weft" train "$lenet" --data pictures.safetensors --optimizer sgd --lr 0.05 --threads 1 --steps 15 --out whole
+check "are other pictures" sh -c '! cmp -s crops/final.safetensors whole/final.safetensors'
+
 # Batches: of the export's size only, where that is fixed.
 fails "another batch size than the export's" 2 "--batch-size 2, but the model was exported for batches of 4" tokens --data windows.safetensors --batch-size 2
 check "and how to export it otherwise" grep -qF "dynamic_shapes=" err

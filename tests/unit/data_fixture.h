@@ -74,6 +74,18 @@ static int teardown(void **state)
     return rc;
 }
 
+static inline void do_gather(void *p)
+{
+    Fixture *f = p;
+    wf_dataset_gather(f->d, f->column, f->index, f->count, f->out);
+}
+
+/* A file of tests/unit/data. */
+static inline const char *recorded(Fixture *f, const char *name)
+{
+    return wf_arena_printf(f->ctx->arena, WEFT_SOURCE_DIR "/tests/unit/data/%s", name);
+}
+
 static inline char *path_of(Fixture *f, const char *name)
 {
     return wf_arena_printf(f->ctx->arena, "%s/%s", f->folder, name);
@@ -128,6 +140,18 @@ static inline void refused_as(Fixture *f, weft_status status, const char *messag
     if (got != status || !strstr(f->ctx->diag.message, message))
         fail_msg("status %d, \"%s\" instead of %d, \"%s\"", got, got ? f->ctx->diag.message : "", status, message);
     f->o.data.n = f->o.eval_data.n = 0;
+}
+
+/* Reading the samples of column 0 fails with that message. */
+static inline void unreadable(Fixture *f, weft_status status, const char *message, const int64_t *index, int64_t count, void *out)
+{
+    f->column = 0;
+    f->index = index;
+    f->count = count;
+    f->out = out;
+    weft_status got = wf_guard(f->ctx, do_gather, f);
+    if (got != status || !strstr(f->ctx->diag.message, message))
+        fail_msg("status %d, \"%s\" instead of %d, \"%s\"", got, got ? f->ctx->diag.message : "", status, message);
 }
 
 static inline void refused(Fixture *f, const char *message) { refused_as(f, WEFT_ERR_DATA, message); }
