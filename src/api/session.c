@@ -137,7 +137,7 @@ static bool of_the_loop(const char *option)
 {
     static const char *const names[] = {"schedule", "warmup-steps", "min-lr", "step-size", "gamma", "max-lr", "pct-start",
                                         "total-steps", "steps", "epochs", "data", "eval-data", "shuffle", "out", "log-every",
-                                        "checkpoint-every", "keep-checkpoints", "resume", "json", "save-optimizer"};
+                                        "checkpoint-every", "keep-checkpoints", "resume", "json", "save-optimizer", "metrics", "best-metric", "early-stop"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(option, names[i]))
             return true;

@@ -240,6 +240,8 @@ WfTensors *wf_safetensors_index(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t
 WfTensors *wf_safetensors_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 const WfTensor *wf_tensors_find(const WfTensors *t, const char *name);
 void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n); /* tensors sorted by name */
+/* What stands in front of the one tensor t's bytes in its file, which follow it: for writing it piece by piece. */
+void wf_safetensors_head(WfCtx *ctx, const WfTensor *t, WfStr *out);
 const uint8_t *wf_safetensors_bytes(WfCtx *ctx, WfArena *a, const WfTensor *t, int n, size_t *size); /* the same bytes */
 /* MNIST's IDX format, plain or gzip-compressed. One tensor named "". */
 WfTensor *wf_idx_open(WfCtx *ctx, WfArena *a, const char *path);
@@ -390,7 +392,8 @@ typedef struct {
     int64_t sample, top_k;            /* bytes; 0: none. 0: all */
     double temperature;
     /* output */
-    char *out, *resume;
+    char *out, *resume, *metrics, *best_metric;   /* NULL: not given */
+    int64_t early_stop;               /* evaluations; 0: never */
     int64_t checkpoint_every;         /* steps; 0: never */
     int64_t keep_checkpoints;
     bool json, no_weights, save_optimizer;

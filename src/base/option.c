@@ -162,6 +162,14 @@ const WfOptionRow wf_option_table[] = {
      "samples that do not fill an epoch's last step: left out; a step filled up with rows that count for nothing; a step of "
      "fewer rows, for exports with a dynamic batch size"},
 
+    {"metrics", WF_OPTION_STRING, WF_GROUP_DATA, SCALAR, AT(metrics), "", "NAME,...", NO_RANGE,
+     "what evaluations compute: loss, perplexity, accuracy, top5 (any number), f1 (mean over the classes), mse, mae (default: the "
+     "loss, and accuracy where there are classes)"},
+    {"best-metric", WF_OPTION_STRING, WF_GROUP_DATA, SCALAR, AT(best_metric), "", "NAME", NO_RANGE,
+     "what best.safetensors is the best of (default: accuracy where there is one, else the loss)"},
+    {"early-stop", WF_OPTION_INT, WF_GROUP_DATA, SCALAR, AT(early_stop), "none", "N", COUNT(1),
+     "stop after N evaluations in a row that were not the best"},
+
     /* sampling */
     {"sample", WF_OPTION_INT, WF_GROUP_SAMPLE, SCALAR, AT(sample), "none", "N", COUNT(1),
      "print N bytes drawn from a model of bytes, instead of predictions of data"},
@@ -560,6 +568,8 @@ void wf_options_key(const WfOptions *o, WfStr *out)
         wf_option_text(o, r, out);
         wf_str_putc(out, '\n');
     }
+    if (o->forward_only && o->eval)
+        wf_str_puts(out, "forward-only=with the loss\n");
     if (wf_options_any_micro(o))
         wf_str_puts(out, "micro-batch=any\n");
 }

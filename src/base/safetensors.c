@@ -275,6 +275,11 @@ void wf_safetensors_write(WfCtx *ctx, const char *path, const WfTensor *t, int n
     wf_arena_free(a);
 }
 
+void wf_safetensors_head(WfCtx *ctx, const WfTensor *t, WfStr *out)
+{
+    lay_out(ctx, out->arena, t->name, t, 1, out);
+}
+
 const uint8_t *wf_safetensors_bytes(WfCtx *ctx, WfArena *a, const WfTensor *t, int n, size_t *size)
 {
     WfStr header = { 0 };

@@ -19,6 +19,7 @@ int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_eval(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words);

@@ -31,6 +31,11 @@ const WfVerb wf_verbs[] = {
      "  weft run step.weft --data x=images.gz --out y.safetensors\n"
      "  weft run gpt.pt2 --weights run/best.safetensors --prompt 'And ' --sample 500 --temperature 0.8\n",
      (ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER)) | 1u << WF_GROUP_SAMPLE, wf_cli_run},
+    {"eval", "MODEL [--weights FILE] --data FILE [--metrics NAME,...]",
+     "metrics of the evaluation form over all rows of the data, on stdout",
+     "  weft eval model.pt2 --loss cross_entropy --weights run/best.safetensors --data test.safetensors --metrics loss,top5,f1\n"
+     "  weft eval model.pt2 --data test.safetensors --json\n",
+     ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_eval},
     {"export", "MODEL.pt2 --weights FILE -o OUT.pt2|.safetensors",
      "write trained weights back into the export, for torch.export.load, or into one file",
      "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"

@@ -125,8 +125,9 @@ static void write_manifest(WfTraining *t, const char *path, const WfMark *m, con
                   (long long)t->options->seed, t->options->shuffle ? "true" : "false",
                   wf_isa_name(wf_session_isa(t->session)), weft_version(), m->evaluated ? "true" : "false",
                   m->evaluation_due ? "true" : "false");
-    number(&s, "best_accuracy", m->best);
-    number(&s, "best_loss", m->best_loss);
+    number(&s, "best", m->best);
+    wf_str_printf(&s, "\"best_metric\": \"%s\", \"best_step\": %lld, \"stale\": %lld, ", m->best_metric ? m->best_metric : "",
+                  (long long)m->best_step, (long long)m->stale);
     for (int r = 0; m->micro_batch && r < ranks; r++)
         wf_str_printf(&s, "%s%lld%s", r ? ", " : "\"micro_batch\": [", (long long)m->micro_batch[r], r + 1 < ranks ? "" : "], ");
     wf_str_puts(&s, "\"files\": [");
@@ -316,8 +317,6 @@ typedef struct {
     int n_shared;
 } Candidate;
 
-static double number_or(json_t *v, double other) { return json_is_number(v) ? json_number_value(v) : other; }
-
 /* The MANIFEST of c->step. */
 static void read_manifest(Candidate *c)
 {
@@ -331,21 +330,22 @@ static void read_manifest(Candidate *c)
     if (wf_hash64(f->at, f->size - 17, 0) != strtoull(sum, NULL, 16))
         bad(ctx, path, "its checksum does not match");
     WfDefer *release;
-    json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best, *best_loss;
-    json_int_t format, step, ranks, samples, rows, epoch, before = 0;
-    const char *model;
+    json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best = NULL;
+    json_int_t format, step, ranks, samples, rows, epoch, before = 0, best_step = 0, stale = 0;
+    const char *model, *watched = "";
     int shuffle, evaluated, due;
-    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s?I, s:I, s:b, s:b, s:b, s:o, s:o, s:o}", "format", &format, "step", &step,
+    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s?I, s:I, s:b, s:b, s:b, s?o, s?s, s?I, s?I, s:o}", "format", &format, "step", &step,
                     "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "epoch_steps", &epoch, "steps_before", &before, "seed", &c->seed, "shuffle",
-                    &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best_accuracy", &best, "best_loss", &best_loss, "files", &files) ||
-        format != VERSION || step != c->step || before < 0 || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
+                    &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best", &best, "best_metric", &watched, "best_step", &best_step, "stale", &stale, "files", &files) ||
+        format != VERSION || step != c->step || before < 0 || stale < 0 || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
         bad(ctx, path, "it is no MANIFEST of step %lld and of this version of Weft", (long long)c->step);
     c->shards = WF_NEWN(c->a, Shard, (size_t)ranks);
     c->ranks = (int)ranks;
     c->model = wf_arena_strdup(c->a, model);
     c->shuffle = shuffle;
     *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .before = before, .evaluated = evaluated, .evaluation_due = due,
-                        .best = number_or(best, -1), .best_loss = number_or(best_loss, INFINITY)};
+                        .best = best && json_is_number(best) ? json_number_value(best) : -INFINITY, .best_step = best_step, .stale = stale,
+                        .best_metric = *watched ? wf_arena_strdup(c->t->arena, watched) : NULL};
     size_t i;
     json_array_foreach(files, i, item)
     {

@@ -1,5 +1,5 @@
-/* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation after each epoch and
- * at the end, best and final weights. Large batches are gathered ahead by a thread (ahead.c). Nothing is left
+/* The loop: order of visits per epoch, learning rate per step, one metrics line per step, evaluation (evaluate.c) after each
+ * epoch and at the end, best and final weights. Large batches are gathered ahead by a thread (ahead.c). Nothing is left
  * half-written: the metrics file grows by whole lines, weights are written beside and renamed. */
 #include "train/loop.h"
 
@@ -7,179 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- evaluation ---- */
-
-static bool predictions(WfTraining *t, WfTensor *out)
-{
-    int n = wf_session_outputs(t->session, WF_PROG_EVAL);
-    for (int k = n - 1; k >= 0; k--) {
-        wf_session_output(t->session, WF_PROG_EVAL, k, out);
-        if (t->exe->program[WF_PROG_EVAL].outputs[k].role == WF_XOUT_USER && out->data && out->name &&
-            !strcmp(out->name, "predictions"))
-            return true;
-    }
-    return false;
-}
-
-/* The integer input that has one element for each row of class scores; -1 when there is none. */
-static int label_input(const WfLoop *l, const WfTensor *p, int class_dim, int64_t batch)
-{
-    const char *target = wf_loop_option(l, "target");
-    int64_t rows = 1;
-    int found = -1;
-    for (int d = 0; d < p->rank; d++)
-        rows *= d == class_dim ? 1 : p->shape[d];
-    for (int i = 0; i < l->n_inputs; i++) {
-        const WfColumn *c = &l->data->columns[i];
-        if (c->input->dtype != WF_I64 || c->sample_elements * batch != rows)
-            continue;
-        if (!strcmp(target, c->input->name))
-            return i;
-        found = i;
-    }
-    return found;
-}
-
-static void count_hits(WfLoop *l, const WfTensor *p, int64_t batch, int64_t valid, int64_t *hits, int64_t *seen)
-{
-    int class_dim = p->rank > 1 ? 1 : 0;
-    if (p->rank < 2 || p->dtype != WF_F32)
-        return;
-    int at = label_input(l, p, class_dim, batch);
-    if (at < 0)
-        return;
-    int64_t classes = p->shape[1], inner = 1, per_row;
-    for (int d = 2; d < p->rank; d++)
-        inner *= p->shape[d];
-    const int64_t *y = l->buffer[at];
-    per_row = l->data->columns[at].sample_elements;
-    for (int64_t r = 0; r < valid * per_row; r++) {
-        int64_t outer = r / inner, in = r % inner, best = 0;
-        const float *v = (const float *)p->data + outer * classes * inner + in;
-        for (int64_t c = 1; c < classes; c++)
-            if (v[c * inner] > v[best * inner])
-                best = c;
-        if (y[r] == l->ignore)
-            continue;
-        *hits += best == y[r];
-        ++*seen;
-    }
-}
-
-/* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
- * a batch of nothing else, is taken out of the mean over the batch. */
-static double without_padding(WfLoop *l, const WfDataset *d, double mean, int64_t count, int64_t valid)
-{
-    for (int64_t i = 0; i < count; i++)
-        l->index[i] = l->index[0];
-    wf_loop_read(l, d, count, count, -1);
-    wf_loop_hand_in(l, d, 0, count);
-    wf_session_forward(l->t->session, true);
-    double row = wf_session_loss(l->t->session);
-    return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
-}
-
-/* Does the model's forward pass speak with that of other ranks? They then take the same number of batches, of one size. */
-static bool speaks(const WfLoop *l)
-{
-    const WfExeProgram *p = &l->t->exe->program[WF_PROG_EVAL];
-    bool any = false;
-    for (int c = 0; c < p->n_calls; c++)
-        any |= p->calls[c].kind == WF_CALL_START;
-    return any && l->ranks > 1;
-}
-
-static void check_rounds(const WfLoop *l, const WfDataset *d)
-{
-    if (speaks(l) && d->samples % (l->batch * l->ranks))
-        wf_fail_at(l->t->ctx, WEFT_ERR_DATA, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
-                   "the model's forward pass has collectives, so all ranks evaluate together, but %lld rows are no multiple "
-                   "of %lld ranks x %lld",
-                   (long long)d->samples, (long long)l->ranks, (long long)l->batch);
-}
-
-static WfEvaluation evaluate(WfLoop *l, const WfDataset *d)
-{
-    WfSession *s = l->t->session;
-    double loss = 0, weight = 0;
-    int64_t hits = 0, seen = 0;
-    bool masks = wf_session_masks(s, WF_PROG_EVAL);
-    int ignoring = masks ? -1 : wf_loop_ignoring(l);
-    check_rounds(l, d);
-    l->ignore = strtoll(*wf_loop_option(l, "ignore-index") ? wf_loop_option(l, "ignore-index") : "-100", NULL, 10);
-    /* each rank its batches, in parts of its own size */
-    for (int64_t at = l->rank * l->batch; at < d->samples; at += l->rows + ((at + l->rows) % l->batch ? 0 : l->batch * (l->ranks - 1))) {
-        int64_t valid = d->samples - at < l->rows ? d->samples - at : l->rows;
-        int64_t count = wf_loop_fits(l->t->exe, valid) ? valid : l->rows;
-        wf_check_cancel(l->t->ctx);
-        for (int64_t i = 0; i < count; i++)
-            l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
-        wf_loop_read(l, d, count, valid, ignoring);
-        wf_loop_hand_in(l, d, 0, count);
-        if (valid < count && masks)
-            wf_session_set_rows(s, valid);
-        wf_session_forward(s, true);
-        WfTensor p;
-        double b = wf_session_loss(s), sum, share;
-        if (predictions(l->t, &p))
-            count_hits(l, &p, count, valid, &hits, &seen);
-        if (ignoring < 0 && valid < count && !masks)
-            b = without_padding(l, d, b, count, valid);
-        if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
-            loss += sum; /* one mean over everything that counts */
-            weight += share;
-        } else if (isfinite(b) || valid == count) {
-            loss += b * (double)valid;
-            weight += (double)valid;
-        }
-    }
-    double sums[4] = {loss, weight, (double)hits, (double)seen};
-    wf_ranks_add(l->t, sums, 4);
-    return (WfEvaluation){.loss = sums[1] > 0 ? sums[0] / sums[1] : NAN, .accuracy = sums[3] > 0 ? sums[2] / sums[3] : NAN,
-                          .samples = d->samples};
-}
-
-WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d)
-{
-    WfLoop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
-    l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
-    l.batch = l.rows = wf_train_batch(t->ctx, t->exe, t->options);
-    wf_loop_allocate(&l);
-    return evaluate(&l, d);
-}
-
-static void evaluation(WfLoop *l)
-{
-    if (!l->eval)
-        return;
-    WfEvaluation e = evaluate(l, l->eval);
-    WfArena *a = wf_arena_scratch(l->t->ctx);
-    WfStr s = {.arena = a};
-    wf_str_putc(&s, '{');
-    wf_loop_number(&s, "step", (double)l->mark.step);
-    wf_loop_number(&s, "eval_loss", e.loss);
-    if (isfinite(e.accuracy))
-        wf_loop_number(&s, "eval_accuracy", e.accuracy);
-    wf_loop_metrics(l, &s);
-    if (!l->rank) {
-        fprintf(stderr, "%s      eval: loss %.4f", l->t->terminal ? "\n" : "", e.loss);
-        if (isfinite(e.accuracy))
-            fprintf(stderr, "  accuracy %.2f %%", e.accuracy * 100);
-        fprintf(stderr, "  (%lld samples)\n", (long long)e.samples);
-    }
-    wf_arena_free(a);
-    bool better = isfinite(e.accuracy) ? e.accuracy > l->mark.best : e.loss < l->mark.best_loss;
-    if ((better || !l->mark.evaluated) && l->t->options->out && !l->rank)
-        l->t->save(l->t->user, wf_loop_path(l, "best.safetensors"));
-    if (better || !l->mark.evaluated) {
-        l->mark.best = e.accuracy;
-        l->mark.best_loss = e.loss;
-    }
-    l->mark.evaluated = true;
-}
-
-/* ---- the loop ---- */
 
 /* Part `part` of the rank's batch `own` of an epoch, which in the last step may hold fewer samples than others, or none. */
 static void next_part(WfLoop *l, const WfOrder *order, int64_t own, int64_t part)
@@ -266,7 +93,7 @@ static void checkpoint(WfLoop *l)
 
 static void evaluate_epoch(WfLoop *l)
 {
-    evaluation(l);
+    wf_loop_evaluate(l);
     l->mark.evaluation_due = false;
 }
 
@@ -277,10 +104,10 @@ static void epochs(void *v)
     if (l->mark.evaluation_due)
         evaluate_epoch(l);
     double commit = wf_now();
-    for (int64_t epoch = l->mark.step / l->per_epoch; l->mark.step < l->total; epoch++) {
+    for (int64_t epoch = l->mark.step / l->per_epoch; l->mark.step < l->total && !l->stopped; epoch++) {
         WfOrder order = wf_order(l->data->samples, (uint64_t)o->seed, epoch, o->shuffle);
         l->epoch = epoch;
-        for (int64_t b = l->mark.step % l->per_epoch; b < l->per_epoch && l->mark.step < l->total; b++) {
+        for (int64_t b = l->mark.step % l->per_epoch; b < l->per_epoch && l->mark.step < l->total && !l->stopped; b++) {
             l->together = true;
             wf_ranks_check_cancel(l->t);
             l->together = l->ranks == 1;
@@ -334,7 +161,7 @@ static void plan_epochs(WfLoop *l)
                    "--last-batch short: the last batch of an epoch has %lld samples, and the export allows %lld%s", (long long)rest,
                    (long long)lo, l->t->exe->n_symbols ? " and more, in its steps" : " only");
     }
-    if (l->cut && speaks(l) && samples % (l->batch * batches))
+    if (l->cut && wf_loop_speaks(l) && samples % (l->batch * batches))
         wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Use --last-batch=pad or drop.",
                    "--last-batch short: the model's forward pass has collectives, which need batches of one size on all ranks");
     if (!l->per_epoch && l->micro > 1)
@@ -348,7 +175,7 @@ static void plan_epochs(WfLoop *l)
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
-    WfLoop l = {.t = t, .mark = {.best = -1, .best_loss = INFINITY}, .ranks = 1};
+    WfLoop l = {.t = t, .mark = {.best = -INFINITY}, .ranks = 1};
     if (o->checkpoint_every && !o->out)
         wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Add --out DIR.", "option checkpoint-every: there is no folder to write to");
     if (t->comm) {
@@ -360,6 +187,10 @@ void wf_train(WfTraining *t)
     l.data = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_TRAIN, l.inputs, l.n_inputs);
     if (o->eval_data.n)
         l.eval = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_EVAL, l.inputs, l.n_inputs);
+    l.measured = wf_metrics_new(t->ctx, t->arena, o);
+    if (!l.eval && (o->metrics || o->best_metric || o->early_stop))
+        wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Name the data to evaluate with by --eval-data.",
+                   "option %s: nothing is evaluated", o->early_stop ? "early-stop" : o->best_metric ? "best-metric" : "metrics");
     if (o->check_finite)
         wf_dataset_check_finite(l.data);
     if (o->check_finite && l.eval)
@@ -378,6 +209,8 @@ void wf_train(WfTraining *t)
     l.mark.before = wf_session_steps(t->session);
     resume(&l);
     wf_loop_allocate(&l);
+    wf_loop_try_metrics(&l);
+    wf_loop_check_patience(&l);
     wf_loop_open_out(&l);
     WfArena *scratch = wf_arena_scratch(t->ctx); /* the thread ends with it, on every road */
     wf_loop_start_ahead(&l, scratch);

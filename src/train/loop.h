@@ -27,6 +27,8 @@ typedef struct {
     int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
     bool together;       /* all ranks are at the same place, or there is one */
     int64_t ignore;      /* the label that the loss leaves out */
+    WfMetrics *measured; /* of the last evaluation */
+    bool stopped;        /* --early-stop: its patience is over */
     int rank, ranks;     /* rank 0 speaks and writes */
 } WfLoop;
 
@@ -45,6 +47,27 @@ int wf_loop_ignoring(const WfLoop *l);
 void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
 /* Feeds `count` of the rows in the buffers, from row `first` on. */
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count);
+
+/* Does the model's forward pass speak with that of other ranks? They then take the same number of batches, of one size. */
+bool wf_loop_speaks(const WfLoop *l);
+/* Evaluates, when there is data for it: a line of metrics, best.safetensors, and whether to stop. Every rank calls it. */
+void wf_loop_evaluate(WfLoop *l);
+/* Before the first step: are the metrics asked for there? Evaluates a batch, and raises WEFT_ERR_USAGE. */
+void wf_loop_try_metrics(WfLoop *l);
+void wf_loop_check_patience(WfLoop *l); /* sets l->stopped when --early-stop says so */
+
+/* ---- metrics ---- */
+
+/* For --metrics and --best-metric. Raises WEFT_ERR_USAGE for a name that is none. */
+WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const WfOptions *o);
+void wf_metrics_begin(WfMetrics *m);
+/* Adds the first `valid` of the `count` rows in the loop's buffers, with their predictions. */
+void wf_metrics_add(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t count, int64_t valid);
+/* Adds up the ranks; the mean loss is loss / weight. Raises WEFT_ERR_USAGE when a metric of --metrics has nothing that it could
+ * be computed from. */
+void wf_metrics_finish(WfMetrics *m, WfTraining *t, double loss, double weight);
+/* Of the metric to watch, signed so that more is better, and its name. */
+double wf_metrics_score(const WfMetrics *m, const char **name);
 
 char *wf_loop_path(WfLoop *l, const char *name); /* in --out */
 void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl, on rank 0 */

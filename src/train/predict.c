@@ -1,5 +1,6 @@
 /* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The
- * last batch is filled up with row 0 and the padding is cut off again. Inputs that only the loss reads
+ * last batch is filled up with row 0 and the padding is cut off again. They go to the file as they come: memory holds one
+ * batch. Inputs that only the loss reads
  * (labels) need no data. */
 #include "train/train.h"
 
@@ -14,7 +15,9 @@ typedef struct {
     int64_t batch;
     int64_t *index;
     void **buffer; /* by input of the executable: one batch; zeros where not needed */
-    WfTensor all;  /* the result */
+    const char *path;
+    WfTensor all;  /* the result, but for its data */
+    WfOut *out;    /* takes them as they come; NULL: none have */
 } Predict;
 
 int wf_predict_output(const WfTraining *t)
@@ -108,7 +111,7 @@ static void feed(Predict *r)
     }
 }
 
-static void keep(Predict *r, int64_t first, int64_t valid)
+static void keep(Predict *r, int64_t valid)
 {
     WfTensor t;
     wf_session_output(r->t->session, WF_PROG_EVAL, r->output, &t);
@@ -120,19 +123,22 @@ static void keep(Predict *r, int64_t first, int64_t valid)
     size_t bytes = (size_t)each * wf_dtype_size(t.dtype);
     for (int d = 1; d < t.rank; d++)
         bytes = wf_mul_size(bytes, (size_t)t.shape[d]);
-    if (!r->all.data) {
+    if (!r->out) {
+        WfStr head = {.arena = r->t->arena};
         r->all = t;
         r->all.name = "predictions";
         r->all.shape[0] = each * r->data->samples;
         r->all.bytes = wf_mul_size((size_t)r->data->samples, bytes);
-        r->all.data = wf_arena_alloc(r->t->arena, r->all.bytes);
+        wf_safetensors_head(r->t->ctx, &r->all, &head);
+        r->out = wf_out_open(r->t->ctx, r->path);
+        wf_out_write(r->out, head.at, head.n);
     }
-    memcpy((uint8_t *)r->all.data + (size_t)first * bytes, t.data, (size_t)valid * bytes);
+    wf_out_write(r->out, t.data, (size_t)valid * bytes);
 }
 
 int64_t wf_predict(WfTraining *t, const char *path)
 {
-    Predict r = {.t = t};
+    Predict r = {.t = t, .path = path};
     r.output = wf_predict_output(t);
     choose_inputs(&r);
     r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
@@ -145,8 +151,8 @@ int64_t wf_predict(WfTraining *t, const char *path)
             r.index[i] = i < valid ? at + i : 0;
         feed(&r);
         wf_session_forward(t->session, true);
-        keep(&r, at, valid);
+        keep(&r, valid);
     }
-    wf_safetensors_write(t->ctx, path, &r.all, 1);
+    wf_out_commit(r.out);
     return r.data->samples;
 }

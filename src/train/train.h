@@ -40,7 +40,9 @@ typedef struct {
     int64_t epoch_steps;         /* steps of an epoch */
     int64_t before;              /* steps that the optimiser had done when the run began (--optimizer-state) */
     const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
-    double best, best_loss;      /* accuracy (-1: none yet) and loss of the best evaluation */
+    double best;                 /* of the best evaluation: its score, more is better */
+    const char *best_metric;     /* of what; NULL: there was none */
+    int64_t best_step, stale;    /* after which step; evaluations since */
     bool evaluated;              /* there was one */
     bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */
 } WfMark;
@@ -55,10 +57,11 @@ bool wf_checkpoint_load(struct WfTraining *t, WfMark *m);
 
 /* ---- the loop ---- */
 
-typedef struct {
-    double loss, accuracy;       /* NaN where there is none */
-    int64_t samples;
-} WfEvaluation;
+/* What an evaluation found: one value a metric; NaN where there is none. */
+typedef struct WfMetrics WfMetrics;
+int wf_metrics_count(const WfMetrics *m);
+const char *wf_metrics_name(const WfMetrics *m, int i);
+double wf_metrics_value(const WfMetrics *m, int i);
 
 typedef struct WfTraining {
     WfCtx *ctx;
@@ -118,8 +121,8 @@ void wf_ranks_add(WfTraining *t, double *values, int n);
 void wf_train(WfTraining *t);
 /* The file `name` in the folder --out. */
 char *wf_train_path(WfArena *a, const char *out, const char *name);
-/* Runs the evaluation form over all rows of a dataset, the last batch padded and the padding not counted. */
-WfEvaluation wf_evaluate(WfTraining *t, const WfDataset *d);
+/* Runs the evaluation form over all rows of a dataset, the last batch padded and the padding not counted: --metrics. */
+WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d);
 /* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the
  * safetensors file `path`. Only inputs that the predictions depend on need data. Returns the number of rows. */
 int64_t wf_predict(WfTraining *t, const char *path);

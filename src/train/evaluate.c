@@ -1,0 +1,164 @@
+/* Evaluation: the evaluation form over all rows of a dataset, each once, shared among the ranks; which one was the best, and
+ * whether it is time to stop. */
+#include "train/loop.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool predictions(WfTraining *t, WfTensor *out)
+{
+    int n = wf_session_outputs(t->session, WF_PROG_EVAL);
+    for (int k = n - 1; k >= 0; k--) {
+        wf_session_output(t->session, WF_PROG_EVAL, k, out);
+        if (t->exe->program[WF_PROG_EVAL].outputs[k].role == WF_XOUT_USER && out->data && out->name &&
+            !strcmp(out->name, "predictions"))
+            return true;
+    }
+    return false;
+}
+
+/* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
+ * a batch of nothing else, is taken out of the mean over the batch. */
+static double without_padding(WfLoop *l, const WfDataset *d, double mean, int64_t count, int64_t valid)
+{
+    for (int64_t i = 0; i < count; i++)
+        l->index[i] = l->index[0];
+    wf_loop_read(l, d, count, count, -1);
+    wf_loop_hand_in(l, d, 0, count);
+    wf_session_forward(l->t->session, true);
+    double row = wf_session_loss(l->t->session);
+    return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
+}
+
+bool wf_loop_speaks(const WfLoop *l)
+{
+    const WfExeProgram *p = &l->t->exe->program[WF_PROG_EVAL];
+    bool any = false;
+    for (int c = 0; c < p->n_calls; c++)
+        any |= p->calls[c].kind == WF_CALL_START;
+    return any && l->ranks > 1;
+}
+
+static void check_rounds(const WfLoop *l, const WfDataset *d)
+{
+    if (wf_loop_speaks(l) && d->samples % (l->batch * l->ranks))
+        wf_fail_at(l->t->ctx, WEFT_ERR_DATA, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
+                   "the model's forward pass has collectives, so all ranks evaluate together, but %lld rows are no multiple "
+                   "of %lld ranks x %lld",
+                   (long long)d->samples, (long long)l->ranks, (long long)l->batch);
+}
+
+/* Fills m with what the first `most` rows of d give. */
+static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
+{
+    WfSession *s = l->t->session;
+    double loss = 0, weight = 0;
+    bool masks = wf_session_masks(s, WF_PROG_EVAL);
+    int ignoring = masks ? -1 : wf_loop_ignoring(l);
+    int64_t samples = most < d->samples ? most : d->samples;
+    check_rounds(l, d);
+    l->ignore = strtoll(*wf_loop_option(l, "ignore-index") ? wf_loop_option(l, "ignore-index") : "-100", NULL, 10);
+    wf_metrics_begin(m);
+    /* each rank its batches, in parts of its own size */
+    for (int64_t at = l->rank * l->batch; at < samples; at += l->rows + ((at + l->rows) % l->batch ? 0 : l->batch * (l->ranks - 1))) {
+        int64_t valid = samples - at < l->rows ? samples - at : l->rows;
+        int64_t count = wf_loop_fits(l->t->exe, valid) ? valid : l->rows;
+        wf_check_cancel(l->t->ctx);
+        for (int64_t i = 0; i < count; i++)
+            l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
+        wf_loop_read(l, d, count, valid, ignoring);
+        wf_loop_hand_in(l, d, 0, count);
+        if (valid < count && masks)
+            wf_session_set_rows(s, valid);
+        wf_session_forward(s, true);
+        WfTensor p;
+        double b = wf_session_loss(s), sum, share;
+        if (predictions(l->t, &p))
+            wf_metrics_add(m, l, &p, count, valid);
+        if (ignoring < 0 && valid < count && !masks)
+            b = without_padding(l, d, b, count, valid);
+        if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
+            loss += sum; /* one mean over everything that counts */
+            weight += share;
+        } else if (isfinite(b) || valid == count) {
+            loss += b * (double)valid;
+            weight += (double)valid;
+        }
+    }
+    wf_metrics_finish(m, l->t, loss, weight);
+}
+
+WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d)
+{
+    WfLoop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
+    WfMetrics *m = wf_metrics_new(t->ctx, t->arena, t->options);
+    l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
+    l.batch = l.rows = wf_train_batch(t->ctx, t->exe, t->options);
+    wf_loop_allocate(&l);
+    evaluate(&l, d, m, INT64_MAX);
+    return m;
+}
+
+void wf_loop_try_metrics(WfLoop *l)
+{
+    if (l->eval && l->t->options->metrics && !wf_loop_speaks(l))
+        evaluate(l, l->eval, l->measured, l->batch * l->ranks);
+}
+
+/* Takes note of the evaluation; is it the best so far? */
+static bool judge(WfLoop *l, const char **name)
+{
+    double score = wf_metrics_score(l->measured, name);
+    bool same = l->mark.best_metric && !strcmp(l->mark.best_metric, *name); /* another was watched before this run was resumed */
+    bool better = !l->mark.evaluated || !same || score > l->mark.best;
+    l->mark.stale = better ? 0 : l->mark.stale + 1;
+    if (better) {
+        l->mark.best = isnan(score) ? -INFINITY : score;
+        l->mark.best_step = l->mark.step;
+        l->mark.best_metric = *name;
+    }
+    l->mark.evaluated = true;
+    return better;
+}
+
+void wf_loop_evaluate(WfLoop *l)
+{
+    const char *watched;
+    if (!l->eval)
+        return;
+    evaluate(l, l->eval, l->measured, INT64_MAX);
+    bool better = judge(l, &watched);
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    WfStr s = {.arena = a}, text = {.arena = a};
+    wf_str_putc(&s, '{');
+    wf_loop_number(&s, "step", (double)l->mark.step);
+    for (int i = 0; i < wf_metrics_count(l->measured); i++) {
+        const char *name = wf_metrics_name(l->measured, i);
+        double v = wf_metrics_value(l->measured, i);
+        if (!isfinite(v) && strcmp(name, "loss"))
+            continue;
+        wf_loop_number(&s, wf_arena_printf(a, "eval_%s", name), v);
+        bool share = !strcmp(name, "accuracy") || !strncmp(name, "top", 3);
+        wf_str_printf(&text, share ? "  %s %.2f %%" : "  %s %.4f", name, share ? v * 100 : v);
+    }
+    wf_loop_metrics(l, &s);
+    if (!l->rank)
+        fprintf(stderr, "%s      eval:%s  (%lld samples)%s\n", l->t->terminal ? "\n" : "", text.at ? text.at + 1 : "",
+                (long long)l->eval->samples, better ? "  best so far" : "");
+    wf_arena_free(a);
+    if (better && l->t->options->out && !l->rank)
+        l->t->save(l->t->user, wf_loop_path(l, "best.safetensors"));
+    wf_loop_check_patience(l);
+}
+
+void wf_loop_check_patience(WfLoop *l)
+{
+    int64_t patience = l->t->options->early_stop;
+    if (!patience || l->mark.stale < patience)
+        return;
+    l->stopped = true;
+    if (!l->rank)
+        fprintf(stderr, "stopped early after step %lld: %s was best after step %lld, %lld evaluations ago\n", (long long)l->mark.step,
+                l->mark.best_metric, (long long)l->mark.best_step, (long long)l->mark.stale);
+}
