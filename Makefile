@@ -38,9 +38,12 @@ ifeq ($(PYTHON),)
 endif
 	@WEFT_PYTHON=$(or $(PYTHON),build/venv/bin/python) tests/run.sh python
 
-# Rewrites the expected part of tests/ir/*.ir from what the compiler prints now; review the diff.
+# Rewrites what tests/ir and tests/golden expect, and the generated part of docs/verbs, from what the program prints now;
+# review the diff.
 bless: build
 	@tests/run_ir.sh build/weft --bless
+	@tests/golden.sh build/weft --bless
+	@tools/docs.sh build/weft
 
 bench:
 	@tools/deps.sh build bench

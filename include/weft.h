@@ -86,6 +86,8 @@ WEFT_API void weft_context_free(weft_context *ctx);
 WEFT_API const char *weft_message(const weft_context *ctx);
 WEFT_API const char *weft_place(const weft_context *ctx);
 WEFT_API const char *weft_hint(const weft_context *ctx);
+/* The stable code of the last failure's kind, such as "W0254" (`weft explain W0254` says more); "" if there was none. */
+WEFT_API const char *weft_code(const weft_context *ctx);
 WEFT_API const char *weft_status_name(weft_status status);
 /* Receives progress and warnings, one line each, without a newline. NULL (the start value): silence. */
 WEFT_API void weft_on_log(weft_context *ctx, void (*fn)(void *user, int level, const char *line), void *user);

@@ -78,6 +78,7 @@ static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)
 static WfGraph *run_pass(WfPassEnv *env, WfGraph *g, const WfPass *p)
 {
     double t = wf_now();
+    wf_progress(env->ctx, p->name, 0, 0);
     g = p->run(env, g);
     wf_verify(g, p->name);
     wf_log(env->ctx, WF_LOG_DEBUG, "%-24s %4d nodes  %.1f ms", p->name, g->nodes.n - 1, (wf_now() - t) * 1e3);
@@ -100,7 +101,7 @@ static const WfPass *find_pass(WfPassEnv *env, const char *name)
     const char *near = wf_nearest(name, names, n);
     for (int i = 0; i < n && !near; i++)
         wf_str_printf(&all, "%s%s", i ? ", " : "The passes are ", names[i]);
-    wf_fail_at(env->ctx, WEFT_ERR_USAGE, NULL,
+    wf_fail_at(env->ctx, WF_E_PASS, NULL,
                near ? wf_arena_printf(env->arena, "Did you mean %s?", near) : all.at, "no pass is called %s",
                name);
 }
@@ -109,7 +110,7 @@ static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
 {
     const WfPass *last = until && *until ? find_pass(env, until) : NULL;
     if (last && last->when && !last->when(env))
-        wf_fail(env->ctx, WEFT_ERR_USAGE, "%s is no pass of the %s form with these options%s", until,
+        wf_fail(env->ctx, WF_E_PASS, "%s is no pass of the %s form with these options%s", until,
                 env->eval ? "evaluation" : env->micro ? "micro-batch" : "training",
                 env->eval ? "; leave --eval out" : env->micro ? "; leave --micro out" : last->when == evaluating ? "; add --eval" : "");
     for (const WfPass *p = wf_pipeline; p->name; p++) {
@@ -127,7 +128,7 @@ WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, con
     wf_ops_init();
     const WfPass *p = find_pass(&env, name);
     if (g->level != p->from)
-        wf_fail(ctx, WEFT_ERR_USAGE, "%s takes a graph of level %s, but this one is of level %s", name,
+        wf_fail(ctx, WF_E_LEVEL, "%s takes a graph of level %s, but this one is of level %s", name,
                 wf_level_name(p->from), wf_level_name(g->level));
     return run_pass(&env, g, p);
 }
@@ -137,7 +138,7 @@ WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o
 {
     WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval, .micro = !eval && o->micro};
     if (env.micro && o->accumulate < 2 && !wf_options_any_micro(o))
-        wf_fail(ctx, WEFT_ERR_USAGE, "--micro: a step has micro-batches with --accumulate 2 or more");
+        wf_fail(ctx, WF_E_PASS, "--micro: a step has micro-batches with --accumulate 2 or more");
     wf_ops_init();
     return after && *after ? run_passes(&env, g, after) : g;
 }

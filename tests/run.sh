@@ -1,12 +1,12 @@
 #!/bin/bash
 # usage: tests/run.sh [WORD...]   builds with gcc and clang and runs all tests, or only the sections named:
-# lint unit ir refs e2e dist clang asan tsan fuzz, and python, which is not among "all" (make check-python). The last line is
+# lint unit ir golden refs e2e dist clang asan tsan fuzz, and python, which is not among "all" (make check-python). The last line is
 # "N passed, N failed".
 #
 # A test is a program. When it prints TAP, each of its lines counts; otherwise its exit code counts as one test (77: it
 # was left out, and says why). Every output is kept in build/logs; that of a failed test is shown.
 cd "$(dirname "$0")/.." || exit 1
-sections="${*:-lint unit ir refs e2e dist clang asan tsan fuzz}"
+sections="${*:-lint unit ir golden refs e2e dist clang asan tsan fuzz}"
 export WEFT="$PWD/build/weft" WEFT_BUILD="$PWD/build" CMOCKA_MESSAGE_OUTPUT=TAP
 # Tests neither use nor fill the caches of the person who runs them.
 export XDG_CACHE_HOME="$PWD/build/test-cache"
@@ -95,9 +95,14 @@ unit() { # PREFIX FOLDER [NAME...]   the unit tests of one build
     finish
 }
 
-if wants lint; then start lint 60 tools/lint.sh; finish; fi
+if wants lint; then
+    start lint 60 tools/lint.sh
+    start lint/docs 60 tools/docs.sh build/weft --check
+    finish
+fi
 if wants unit; then unit unit build; fi
 if wants ir && ls tests/ir/*.ir >/dev/null 2>&1; then start ir 300 tests/run_ir.sh build/weft; finish; fi
+if wants golden; then start golden 600 tests/golden.sh build/weft; finish; fi
 if wants refs; then
     for case in tests/refs/*/case.json; do
         [ -f "$case" ] && start "refs/$(basename "$(dirname "$case")")" 300 build/weft verify "$(dirname "$case")"

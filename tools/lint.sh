@@ -76,5 +76,14 @@ report "no file names a machine or a package host" \
         xargs -0 -r grep -InE "$machine" 2>/dev/null | cut -c1-160)"
 report "every source file opens with a comment on its method" \
     "$(for f in src/*.c src/*/*.c; do [ -f "$f" ] && ! head -1 "$f" | grep -q '^/\*' && echo "$f"; done)"
+# Errors: every site names its kind, which stands in errors.list once, under one code, and is used.
+report "every error site names a kind" \
+    "$(grep -nE '\b(wf_fail|wf_fail_at|wf_fail_node|wf_data_fault|imp_fail)\(' -r src --include='*.[ch]' -A2 | grep -E 'WEFT_ERR_' |
+        grep -v 'WF_NORETURN')"
+kinds=$(grep -oE '^WF_ERROR\(WF_E_[A-Z0-9_]+' src/base/errors.list | cut -d'(' -f2)
+report "every kind of error is used" \
+    "$(for k in $kinds; do grep -rqw "$k" src --include='*.[ch]' || echo "src/base/errors.list: $k"; done)"
+report "error codes are told apart and in order" \
+    "$(grep -oE '^WF_ERROR\(WF_E_[A-Z0-9_]+, [0-9]+' src/base/errors.list | awk '{ if ($2 <= last) print; last = $2 }')"
 echo "1..$number"
 exit $bad

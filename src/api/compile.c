@@ -151,7 +151,7 @@ static const WfFile *compile_step(weft_program *p)
 {
     double t = wf_now();
     if (p->build && !p->options.accept_lost_stopgrad)
-        wf_fail_at(p->ctx, WEFT_ERR_UNSUPPORTED, p->path,
+        wf_fail_at(p->ctx, WF_E_STOPGRAD_LOST, p->path,
                    "Export again with torch.export.export(model.train(), inputs) and save that, without "
                    "run_decompositions(); or say --accept-lost-stopgrad if the model has no detach and no no_grad.",
                    "this export was decomposed, which loses detach and no_grad, so gradients may be wrong");
@@ -329,7 +329,7 @@ weft_status weft_graph_new(weft_context *ctx, weft_program **out)
 static void not_built(void *v)
 {
     weft_program *p = v;
-    wf_fail(p->ctx, WEFT_ERR_USAGE, "this program is not being built: it is finished, or was opened from a file");
+    wf_fail(p->ctx, WF_E_LIBRARY_CALL, "this program is not being built: it is finished, or was opened from a file");
 }
 
 static weft_status being_built(weft_program *p)
@@ -356,10 +356,10 @@ static void do_input(void *v)
     Node *n = v;
     WfDim shape[WF_MAX_RANK];
     if (n->rank < 0 || n->rank > WF_MAX_RANK || (n->rank && !n->shape) || !n->name || n->dtype < WEFT_F32 || n->dtype > WEFT_BOOL)
-        wf_fail(n->ctx, WEFT_ERR_USAGE, "an input needs a name, a dtype and at most %d dimensions", WF_MAX_RANK);
+        wf_fail(n->ctx, WF_E_LIBRARY_CALL, "an input needs a name, a dtype and at most %d dimensions", WF_MAX_RANK);
     for (int i = 0; i < n->rank; i++) {
         if (n->shape[i] < -1 || (n->shape[i] == -1 && !n->symbol))
-            wf_fail(n->ctx, WEFT_ERR_USAGE, "input %s: a size of -1 needs a symbol", n->name);
+            wf_fail(n->ctx, WF_E_LIBRARY_CALL, "input %s: a size of -1 needs a symbol", n->name);
         shape[i] = n->shape[i] == -1 ? wf_sym(n->p->graph->exprs, n->symbol, 1, INT64_MAX) : n->shape[i];
     }
     n->result = add_value(n->p, wf_add_input(n->p->graph, WF_IN_USER, n->name, (WfDtype)n->dtype, n->rank, shape));
@@ -378,7 +378,7 @@ static void do_parameter(void *v)
     const weft_tensor *t = n->initial;
     WfGraph *g = n->p->graph;
     if (!n->name || !t || t->rank < 0 || t->rank > 8 || t->dtype < WEFT_F32 || t->dtype > WEFT_BOOL || !t->data)
-        wf_fail(n->ctx, WEFT_ERR_USAGE, "a parameter needs a name and an initial value");
+        wf_fail(n->ctx, WF_E_LIBRARY_CALL, "a parameter needs a name and an initial value");
     size_t bytes = wf_dtype_size((WfDtype)t->dtype);
     for (int d = 0; d < t->rank; d++)
         bytes = wf_mul_size(bytes, (size_t)t->shape[d]);
@@ -413,7 +413,7 @@ static void do_node(void *v)
     Node *n = v;
     WfGraph *g = n->p->graph;
     if (!n->op || !n->args)
-        wf_fail(n->ctx, WEFT_ERR_USAGE, "a node needs an op and arguments; those of an op without any are \"\"");
+        wf_fail(n->ctx, WF_E_LIBRARY_CALL, "a node needs an op and arguments; those of an op without any are \"\"");
     const WfOp *op = wf_op_find(n->op);
     WfArg args[64];
     if (!op) {
@@ -421,7 +421,7 @@ static void do_node(void *v)
         for (int i = 0; i < wf_op_count(); i++)
             names[i] = wf_schema_of(wf_op_at(i))->name;
         const char *near = wf_nearest(n->op, names, wf_op_count());
-        wf_fail_at(n->ctx, WEFT_ERR_UNSUPPORTED, n->where, near ? wf_arena_printf(n->p->arena, "Did you mean %s?", near) : NULL,
+        wf_fail_at(n->ctx, WF_E_OP_UNKNOWN, n->where, near ? wf_arena_printf(n->p->arena, "Did you mean %s?", near) : NULL,
                    "no op is called %s", n->op);
     }
     wf_parse_args(g, op, n->args, by_number, n->p, args);
@@ -453,7 +453,7 @@ static void do_output(void *v)
     Node *n = v;
     Build *b = build_of(n->p);
     if (n->result < 1 || n->result > b->values.n)
-        wf_fail(n->ctx, WEFT_ERR_USAGE, "there is no value %d", n->result);
+        wf_fail(n->ctx, WF_E_LIBRARY_CALL, "there is no value %d", n->result);
     const char *name = wf_arena_printf(n->p->arena, "%d", b->outputs++);
     wf_add_output(n->p->graph, WF_OUT_USER, name, b->values.at[n->result - 1], 0);
 }

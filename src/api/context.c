@@ -23,6 +23,11 @@ void weft_context_free(weft_context *ctx) { wf_ctx_free(inner(ctx)); }
 static const char *text(const char *s) { return s ? s : ""; }
 const char *weft_message(const weft_context *ctx) { return text(inner(ctx)->diag.message); }
 const char *weft_place(const weft_context *ctx) { return text(inner(ctx)->diag.place); }
+const char *weft_code(const weft_context *ctx)
+{
+    const WfErrorKind *k = wf_error_find(inner(ctx)->diag.kind);
+    return k ? k->code : "";
+}
 const char *weft_hint(const weft_context *ctx) { return text(inner(ctx)->diag.hint); }
 const char *weft_status_name(weft_status status) { return wf_status_name(status); }
 

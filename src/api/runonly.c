@@ -4,7 +4,7 @@
 
 static WF_NORETURN void no_compiler(weft_program *p)
 {
-    wf_fail_at(p->ctx, WEFT_ERR_USAGE, p->path, "Compile it with weft compile -o step.weft, or link libweft.",
+    wf_fail_at(p->ctx, WF_E_RUN_ONLY, p->path, "Compile it with weft compile -o step.weft, or link libweft.",
                "libweft-run opens compiled steps only");
 }
 

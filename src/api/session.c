@@ -14,7 +14,7 @@ static bool is_zip_with_exe(const char *path, WfCtx *ctx, WfArena *a)
     const char *dot = strrchr(path, '.');
     if (f->size < 4 || memcmp(f->at, "PK\3\4", 4)) {
         if (dot && !strcmp(dot, ".weft"))
-            wf_fail_at(ctx, WEFT_ERR_FILE, path, "Compile it again with weft compile.", "not a compiled step");
+            wf_fail_at(ctx, WF_E_STEP_DAMAGED, path, "Compile it again with weft compile.", "not a compiled step");
         return false;
     }
     size_t n = (size_t)(f->at[26] | f->at[27] << 8);
@@ -42,7 +42,7 @@ weft_program *wf_open(WfCtx *ctx, const char *path)
 void wf_need_training(const weft_program *p)
 {
     if (p->exe && !p->exe->program[WF_PROG_STEP].n_calls)
-        wf_fail_at(p->ctx, WEFT_ERR_USAGE, p->path, "Compile it without --forward-only.",
+        wf_fail_at(p->ctx, WF_E_STEP_FORM, p->path, "Compile it without --forward-only.",
                    "this step was compiled for predictions only");
 }
 
@@ -99,9 +99,9 @@ static void checked(void *v)
 {
     Call *c = v;
     if (c->needs && !c->text)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "the %s is NULL", c->needs);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the %s is NULL", c->needs);
     if (c->needs_out && !c->out)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no tensor to put the result in: out is NULL");
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no tensor to put the result in: out is NULL");
     c->fn(c);
 }
 
@@ -149,14 +149,14 @@ static void do_set(void *v)
     Call *c = v;
     const WfOptionRow *row = wf_option_find(c->text);
     if (!c->value)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s: the value is NULL", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "option %s: the value is NULL", c->text);
     if (of_the_loop(c->text))
-        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, "Feed batches in your own loop; set lr before any step for a schedule.",
+        wf_fail_at(c->ctx, WF_E_OPTION_MEANINGLESS, NULL, "Feed batches in your own loop; set lr before any step for a schedule.",
                    "option %s belongs to the loop of weft train, not to a program of the library", c->text);
     if (c->p->exe && (!row || row->plan))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s shapes the plan and cannot change once the step is compiled", c->text);
+        wf_fail(c->ctx, WF_E_STEP_FIXED, "option %s shapes the plan and cannot change once the step is compiled", c->text);
     if (c->p->sessions && strcmp(c->text, "lr"))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "option %s must be set before the program's first session; only lr may change later",
+        wf_fail(c->ctx, WF_E_STEP_FIXED, "option %s must be set before the program's first session; only lr may change later",
                 c->text);
     wf_options_set(c->ctx, &c->p->options, c->text, c->value);
     for (weft_session *s = c->p->sessions; s; s = s->next) {
@@ -254,7 +254,7 @@ static void do_feed(void *v)
 {
     Call *c = v;
     if (!c->in || !c->in->data || c->in->rank < 0 || c->in->rank > 8)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "input %s: no data or an impossible number of dimensions", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "input %s: no data or an impossible number of dimensions", c->text);
     WfTensor t = tensor_in(c->in);
     wf_session_feed(c->s->run, c->text, &t);
 }
@@ -367,7 +367,7 @@ static void do_output(void *v)
     int k = c->i < 0 ? -1 : user_output(c->s, c->i);
     WfTensor t;
     if (k < 0)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no output %d", c->i);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no output %d", c->i);
     wf_session_output(c->s->run, c->s->last, k, &t);
     tensor_out(&t, c->out);
 }
@@ -395,7 +395,7 @@ static void do_metric(void *v)
     else if (!strcmp(c->text, "state_bytes"))
         c->number = (double)wf_session_state_bytes(s);
     else if (!wf_session_metric(s, WF_PROG_STEP, c->text, &c->number))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no metric %s", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no metric %s", c->text);
 }
 
 weft_status weft_metric(weft_session *session, const char *name, double *out)
@@ -437,7 +437,7 @@ static void do_parameter(void *v)
     Call *c = v;
     WfTensor t;
     if (!wf_session_tensor(c->s->run, c->text, &t))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no parameter or buffer %s", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no parameter or buffer %s", c->text);
     tensor_out(&t, c->out);
 }
 
@@ -452,14 +452,14 @@ static void do_replace(void *v)
     Call *c = v;
     WfTensor t, given;
     if (!c->in || !c->in->data)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no memory for %s: NULL was given", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no memory for %s: NULL was given", c->text);
     given = tensor_in(c->in);
     if (!wf_session_tensor(c->s->run, c->text, &t))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "there is no parameter or buffer %s", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no parameter or buffer %s", c->text);
     if (given.dtype != t.dtype || given.rank != t.rank || memcmp(given.shape, t.shape, sizeof t.shape))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "the memory for %s has another dtype or shape", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the memory for %s has another dtype or shape", c->text);
     if ((uintptr_t)given.data % 64)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "the memory for %s is not aligned to 64 bytes", c->text);
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the memory for %s is not aligned to 64 bytes", c->text);
     wf_session_replace(c->s->run, c->text, (void *)given.data);
 }
 
@@ -481,7 +481,7 @@ static void do_gradient(void *v)
         tensor_out(&t, c->out);
         return;
     }
-    wf_fail(c->ctx, WEFT_ERR_USAGE, "no gradient reaches %s, or there is no such parameter", c->text);
+    wf_fail(c->ctx, WF_E_LIBRARY_CALL, "no gradient reaches %s, or there is no such parameter", c->text);
 }
 
 weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *out)

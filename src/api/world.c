@@ -81,9 +81,9 @@ static void do_join(void *v)
     WfArena *a = wf_arena_scratch(c->ctx);
     Step mine = step_of(c->s), *all = WF_NEWN(a, Step, (size_t)size + 1);
     if (!c->w->comm || c->w->ctx != c->ctx)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "the world is closed, or of another context than the session");
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the world is closed, or of another context than the session");
     if (c->s->program->options.nproc != size)
-        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, "weft_set(program, \"nproc\", ...) before the session is made.",
+        wf_fail_at(c->ctx, WF_E_STEP_RANKS, NULL, "weft_set(program, \"nproc\", ...) before the session is made.",
                    "the step was planned for %lld processes, and the world has %d", (long long)c->s->program->options.nproc,
                    size);
     wf_comm_exchange(c->w->comm, &mine, sizeof mine, all, 0, "the agreement on the step");
@@ -93,7 +93,7 @@ static void do_join(void *v)
                            : all[r].calls != all[0].calls     ? "plans"
                                                               : NULL;
         if (what)
-            wf_fail(c->ctx, WEFT_ERR_RANK, "the ranks do not agree: ranks 0 and %d have different %s", r, what);
+            wf_fail(c->ctx, WF_E_RANKS_DISAGREE, "the ranks do not agree: ranks 0 and %d have different %s", r, what);
     }
     wf_arena_free(a);
     wf_session_join(c->s->run, c->w->comm);

@@ -39,8 +39,8 @@ enum { HEADER = (sizeof(struct WfChunk) + 15) / 16 * 16 };
 static void WF_NORETURN no_memory(WfCtx *ctx, size_t size)
 {
     if (size > PTRDIFF_MAX)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "a size is too large for this machine's memory");
-    wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory: %zu more bytes were refused", size);
+        wf_fail(ctx, WF_E_MEMORY, "a size is too large for this machine's memory");
+    wf_fail(ctx, WF_E_MEMORY, "out of memory: %zu more bytes were refused", size);
 }
 
 static struct WfChunk *chunk_new(WfCtx *ctx, size_t size)

@@ -79,8 +79,24 @@ size_t wf_mul_size(size_t n, size_t size);               /* SIZE_MAX on overflow
 
 /* ---- context, diagnostics ------------------------------------------------------------------------------------- */
 
+/* What can go wrong: one table of kinds (errors.list) with a stable code each (W0101, ...), a status and what `weft explain`
+ * says. Where a kind is asked for, a weft_status stands for itself: a failure without a code, for tests and examples. */
+enum {
+#define WF_ERROR(kind, number, status, title, text) kind = number,
+#include "base/errors.list"
+#undef WF_ERROR
+};
+typedef struct {
+    int kind;                /* 0 ends the table */
+    weft_status status;
+    const char *code, *title, *text;
+} WfErrorKind;
+extern const WfErrorKind wf_error_table[];       /* in the order of the codes */
+const WfErrorKind *wf_error_find(int kind);      /* NULL for a status, and for what is no kind */
+
 typedef struct {
     weft_status code;
+    int kind;       /* one of the table, or the status */
     char *message;  /* one sentence: what, and what was expected */
     char *place;    /* "at %relu = ...   from net.py:31  x = ..." or "file: offset 12", may be NULL */
     char *hint;     /* what to do, may be NULL */
@@ -95,6 +111,8 @@ struct WfCtx {
     WfDiag diag;               /* the last failure */
     WfLogFn log;               /* NULL: silent */
     void *log_user;
+    void (*progress)(void *user, const char *phase, int done, int of); /* of long work; of 0: not counted. NULL: silent */
+    void *progress_user;
     struct WfGuard *guard;     /* innermost guard */
     volatile int *cancel;      /* set to non-zero (by a signal handler of the program) to stop long work; may be NULL */
     void *(*alloc)(void *user, size_t size); /* the embedder's allocator; NULL: the system's */
@@ -119,14 +137,15 @@ void wf_defer_keep(WfDefer *d);    /* forgets it: somebody else owns the resourc
 
 /* Without a guard around it a failure cannot leave: it is logged and the process aborts (a bug of the caller).
  * The arguments may point into the present ctx->diag. */
-void wf_fail(WfCtx *ctx, weft_status code, const char *fmt, ...) WF_NORETURN WF_PRINTF(3, 4);
+void wf_fail(WfCtx *ctx, int kind, const char *fmt, ...) WF_NORETURN WF_PRINTF(3, 4);
 /* With place and hint (either may be NULL; both are copied). */
-void wf_fail_at(WfCtx *ctx, weft_status code, const char *place, const char *hint, const char *fmt, ...) WF_NORETURN
+void wf_fail_at(WfCtx *ctx, int kind, const char *place, const char *hint, const char *fmt, ...) WF_NORETURN
     WF_PRINTF(5, 6);
 void wf_reraise(WfCtx *ctx, weft_status code) WF_NORETURN; /* after cleaning up behind a failed guard */
 void wf_bug(WfCtx *ctx, const char *file, int line, const char *what) WF_NORETURN;
 #define WF_ASSERT(ctx, cond) ((cond) ? (void)0 : wf_bug((ctx), __FILE__, __LINE__, #cond))
 void wf_log(WfCtx *ctx, WfLogLevel level, const char *fmt, ...) WF_PRINTF(3, 4);
+void wf_progress(WfCtx *ctx, const char *phase, int done, int of);
 void wf_check_cancel(WfCtx *ctx);  /* raises WEFT_ERR_CANCELLED when *cancel is set */
 
 /* ---- strings, maps -------------------------------------------------------------------------------------------- */
@@ -334,7 +353,7 @@ typedef enum { WF_BUFFERS_RANK0, WF_BUFFERS_MEAN, WF_BUFFERS_NONE, WF_BUFFERS_SY
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
 typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4 } WfIsa;
 typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
-typedef enum { WF_FROM_DEFAULT, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
+typedef enum { WF_FROM_DEFAULT, WF_FROM_ENV, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
 
 /* What an optimiser applies to one parameter, with PyTorch's meanings. */
 typedef struct {
@@ -346,7 +365,7 @@ typedef struct {
 typedef struct WfParamGroup WfParamGroup;
 typedef WF_VEC(char *) WfStrings;
 
-enum { WF_OPTION_ROWS = 96 };
+enum { WF_OPTION_ROWS = 128 };
 typedef struct {
     WfArena *arena;                   /* owns the strings */
     unsigned char origin[WF_OPTION_ROWS]; /* WfOrigin of each row of the table */
@@ -396,7 +415,8 @@ typedef struct {
     int64_t early_stop;               /* evaluations; 0: never */
     int64_t checkpoint_every;         /* steps; 0: never */
     int64_t keep_checkpoints;
-    bool json, no_weights, save_optimizer;
+    bool json, no_weights, save_optimizer, tensorboard, dry_run, print_config;
+    char *config;
     /* compile */
     WfIsa isa;
     bool cache;
@@ -440,19 +460,27 @@ void wf_options_set(WfCtx *ctx, WfOptions *o, const char *name, const char *valu
 void wf_options_set_from(WfCtx *ctx, WfOptions *o, const char *name, const char *value, WfOrigin origin);
 /* Takes what environment variables stand for options: WEFT_THREADS, WEFT_ISA, WEFT_DUMP_DIR. Raises WEFT_ERR_USAGE. */
 void wf_options_env(WfCtx *ctx, WfOptions *o);
+/* The file of --config: options by their names, and `model`, which is added to `words`. Raises WEFT_ERR_IO, _FILE, _USAGE with
+ * the file's name. */
+void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *words);
+/* A file that --config takes: what was chosen, with its origin; defaults as comments. */
+void wf_options_print(WfCtx *ctx, const WfOptions *o, unsigned groups, const WfStrings *words, WfStr *out);
 /* Rules between options, after all are set: a hyperparameter that the optimiser has not, steps and epochs, ... */
 void wf_options_check(WfCtx *ctx, const WfOptions *o);
-/* Reads --name value, --name=value, --flag, --no-flag, -o FILE; `--` ends options. Fills `words` with what is left, in
- * order. `--help` and `-h` are left in `words`. */
+/* Reads --name value, --name=value, --flag, --no-flag, -o FILE; `--` ends options. What the file of --config says is overruled
+ * by flags; a repeatable option's flags replace all of the file's. Fills `words` with what is left, in order. `--help` and `-h` are left in `words`. */
 void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfStrings *words);
 const WfOptionRow *wf_option_find(const char *name);           /* NULL if unknown */
 WfOrigin wf_option_origin(const WfOptions *o, const char *name);
+const char *wf_origin_name(WfOrigin origin);
+const char *wf_option_group_title(WfOptionGroup group);
 void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out); /* the value, as text that sets it again */
 /* --micro-batch: its rows, 0 for auto, -1 when not given; and whether the number of micro-batches in a step is therefore left
  * to run time. */
 int64_t wf_options_micro(const WfOptions *o);
 bool wf_options_any_micro(const WfOptions *o);
 void wf_options_key(const WfOptions *o, WfStr *out);           /* all plan-shaping values, canonical, one a line */
+void wf_option_meaning(const WfOptionRow *row, WfStr *out);      /* its help in one sentence, with choices and default */
 void wf_options_help(WfStr *out, unsigned groups);             /* option lines of the groups in the bit mask */
 WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the first matching group, or the general ones */
 

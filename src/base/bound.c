@@ -168,7 +168,7 @@ static int64_t sample_value(int s, const char *name, int64_t lo, int64_t hi)
 static WfDim new_symbol(WfExprs *e, const char *name, Symbol s)
 {
     if (!good_name(name))
-        wf_fail(e->ctx, WEFT_ERR_USAGE, "'%s' cannot be the name of a size: letters, digits and '_' are allowed",
+        wf_fail(e->ctx, WF_E_SIZE_NAME, "'%s' cannot be the name of a size: letters, digits and '_' are allowed",
                 name);
     int id = e->syms.n;
     s.name = wf_arena_strdup(e->arena, name);
@@ -197,13 +197,13 @@ WfDim wf_sym(WfExprs *e, const char *name, int64_t lo, int64_t hi)
     int64_t id;
     wf_e_begin(e);
     if (lo > hi)
-        wf_fail(e->ctx, WEFT_ERR_USAGE, "the size '%s' has an empty range: %lld to %lld", name, (long long)lo,
+        wf_fail(e->ctx, WF_E_SIZE_NAME, "the size '%s' has an empty range: %lld to %lld", name, (long long)lo,
                 (long long)hi);
     if (!wf_map_get(e->names, name, &id))
         return new_symbol(e, name, (Symbol){ .lo = lo, .hi = hi });
     const Symbol *s = &e->syms.at[id];
     if (s->bounded || s->lo != lo || s->hi != hi)
-        wf_fail(e->ctx, WEFT_ERR_USAGE, "the size '%s' is declared twice, with different ranges", name);
+        wf_fail(e->ctx, WF_E_SIZE_NAME, "the size '%s' is declared twice, with different ranges", name);
     return s->dim;
 }
 
@@ -214,7 +214,7 @@ WfDim wf_sym_bounded(WfExprs *e, const char *name, WfDim below)
     if (wf_map_get(e->names, name, &id)) {
         const Symbol *s = &e->syms.at[id];
         if (!s->bounded || s->below != below)
-            wf_fail(e->ctx, WEFT_ERR_USAGE, "the loop variable '%s' is declared twice, with different bounds", name);
+            wf_fail(e->ctx, WF_E_SIZE_NAME, "the loop variable '%s' is declared twice, with different bounds", name);
         return s->dim;
     }
     wf_einterval(e, below, &lo, &hi);

@@ -39,7 +39,7 @@ static void unmap(void *p)
 
 static void WF_NORETURN open_fail(WfCtx *ctx, const char *path, int err)
 {
-    wf_fail_at(ctx, WEFT_ERR_IO, NULL, err == EMFILE || err == ENFILE ? "raise the limit of open files (ulimit -n)" : NULL,
+    wf_fail_at(ctx, WF_E_IO, NULL, err == EMFILE || err == ENFILE ? "raise the limit of open files (ulimit -n)" : NULL,
                "%s: cannot open: %s", path, strerror(err));
 }
 
@@ -55,7 +55,7 @@ WfBytes *wf_bytes_open(WfCtx *ctx, WfArena *a, const char *path)
     if (fstat(b->fd, &st))
         open_fail(ctx, path, errno);
     if (!S_ISREG(st.st_mode))
-        wf_fail_at(ctx, WEFT_ERR_IO, NULL, "Write it to a file first: data are read in any order, and again in every epoch.",
+        wf_fail_at(ctx, WF_E_IO, NULL, "Write it to a file first: data are read in any order, and again in every epoch.",
                    "%s: is a %s, not a file", path, S_ISDIR(st.st_mode) ? "folder" : S_ISFIFO(st.st_mode) ? "pipe" : "device");
     b->size = st.st_size;
     b->changed = st.st_mtim;
@@ -63,7 +63,7 @@ WfBytes *wf_bytes_open(WfCtx *ctx, WfArena *a, const char *path)
         uint8_t *p = wf_arena_alloc(a, (size_t)b->size + 1);
         int err = wf_bytes_read(b, 0, p, (size_t)b->size);
         if (err)
-            wf_fail(ctx, WEFT_ERR_IO, "%s: cannot read: %s", path, wf_bytes_error(err));
+            wf_fail(ctx, WF_E_IO, "%s: cannot read: %s", path, wf_bytes_error(err));
         b->memory = p;
         close_bytes(b);
     }
@@ -114,7 +114,7 @@ WfFile *wf_bytes_view(WfCtx *ctx, WfArena *a, const WfBytes *b)
         Mapping *m = WF_NEW(a, Mapping);
         *m = (Mapping){wf_sys_map_file(b->fd, f->size), f->size};
         if (!m->map)
-            wf_fail(ctx, WEFT_ERR_IO, "%s: cannot map: %s", b->path, strerror(errno));
+            wf_fail(ctx, WF_E_IO, "%s: cannot map: %s", b->path, strerror(errno));
         wf_arena_at_free(a, unmap, m);
         f->at = m->map;
     }

@@ -91,7 +91,7 @@ WfDefer *wf_defer(WfCtx *ctx, void (*release)(void *), void *p)
     WfDefer *d = wf_sys_alloc(sizeof(*d));
     if (!d) {
         release(p);
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     }
     *d = (WfDefer){ .ctx = ctx, .below = ctx->own->top, .seq = ++ctx->own->seq, .release = release, .p = p };
     if (d->below)
@@ -164,11 +164,11 @@ static char *WF_PRINTF(3, 4) keep_textf(WfCtx *ctx, int slot, const char *fmt, .
     return text;
 }
 
-static void WF_NORETURN vfail(WfCtx *ctx, weft_status code, const char *place, const char *hint, const char *fmt,
-                              va_list ap)
+static void WF_NORETURN vfail(WfCtx *ctx, int kind, const char *place, const char *hint, const char *fmt, va_list ap)
 {
+    const WfErrorKind *row = wf_error_find(kind);
     WfDiag old = ctx->diag;
-    WfDiag new = { .code = code };
+    WfDiag new = { .code = row ? row->status : (weft_status)kind, .kind = kind };
     new.message = keep_text(ctx, 0, fmt, ap);
     new.place = place ? keep_textf(ctx, 1, "%s", place) : NULL;
     new.hint = hint ? keep_textf(ctx, 2, "%s", hint) : NULL;
@@ -182,18 +182,18 @@ static void WF_NORETURN vfail(WfCtx *ctx, weft_status code, const char *place, c
     leave(ctx);
 }
 
-void wf_fail(WfCtx *ctx, weft_status code, const char *fmt, ...)
+void wf_fail(WfCtx *ctx, int kind, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vfail(ctx, code, NULL, NULL, fmt, ap);
+    vfail(ctx, kind, NULL, NULL, fmt, ap);
 }
 
-void wf_fail_at(WfCtx *ctx, weft_status code, const char *place, const char *hint, const char *fmt, ...)
+void wf_fail_at(WfCtx *ctx, int kind, const char *place, const char *hint, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vfail(ctx, code, place, hint, fmt, ap);
+    vfail(ctx, kind, place, hint, fmt, ap);
 }
 
 void wf_reraise(WfCtx *ctx, weft_status code)
@@ -205,7 +205,7 @@ void wf_reraise(WfCtx *ctx, weft_status code)
 void wf_bug(WfCtx *ctx, const char *file, int line, const char *what)
 {
     const char *src = strstr(file, "src/");
-    wf_fail_at(ctx, WEFT_ERR_INTERNAL, NULL, "this is a bug of Weft: please report it with the model and the command",
+    wf_fail_at(ctx, WF_E_BUG, NULL, "this is a bug of Weft: please report it with the model and the command",
                "internal error at %s:%d: %s does not hold", src ? src : file, line, what);
 }
 
@@ -228,10 +228,16 @@ void wf_log(WfCtx *ctx, WfLogLevel level, const char *fmt, ...)
     wf_sys_free(line);
 }
 
+void wf_progress(WfCtx *ctx, const char *phase, int done, int of)
+{
+    if (ctx->progress)
+        ctx->progress(ctx->progress_user, phase, done, of);
+}
+
 void wf_check_cancel(WfCtx *ctx)
 {
     if (ctx->cancel && *ctx->cancel)
-        wf_fail(ctx, WEFT_ERR_CANCELLED, "stopped on request");
+        wf_fail(ctx, WF_E_CANCELLED, "stopped on request");
 }
 
 const char *wf_status_name(weft_status code)

@@ -290,7 +290,7 @@ static bool divide_constants(WfExprs *e, WfDim a, WfDim k, bool mod, WfDim *out)
 {
     int64_t x, y;
     if (k == 0)
-        wf_fail(e->ctx, WEFT_ERR_UNSUPPORTED, "a size expression divides by zero");
+        wf_fail(e->ctx, WF_E_SIZE_EXPRESSION, "a size expression divides by zero");
     if (k == 1 || a == 0) {
         *out = mod ? 0 : a;
         return true;

@@ -249,7 +249,7 @@ void wf_e_begin(WfExprs *e)
 WfDim wf_e_end(WfExprs *e, WfDim d)
 {
     if (e->overflow)
-        wf_fail(e->ctx, WEFT_ERR_UNSUPPORTED, "a size expression is too large: a coefficient leaves 64 bits or it has "
+        wf_fail(e->ctx, WF_E_SIZE_EXPRESSION, "a size expression is too large: a coefficient leaves 64 bits or it has "
                 "more than %d terms", MAX_TERMS);
     return d;
 }

@@ -19,7 +19,7 @@ static void WF_NORETURN io_fail(WfCtx *ctx, const char *verb, const char *path, 
 {
     const char *hint = err == ENOSPC || err == EDQUOT ? "free some space; a file of that name is left as it was"
                        : err == EMFILE || err == ENFILE ? "raise the limit of open files (ulimit -n)" : NULL;
-    wf_fail_at(ctx, WEFT_ERR_IO, NULL, hint, "%s: cannot %s: %s", path, verb, strerror(err));
+    wf_fail_at(ctx, WF_E_IO, NULL, hint, "%s: cannot %s: %s", path, verb, strerror(err));
 }
 
 /* ---- reading ---- */
@@ -75,7 +75,7 @@ static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd, bool reg
     if (S_ISDIR(st.st_mode))
         io_fail(ctx, "read", path, EISDIR);
     if (regular && !S_ISREG(st.st_mode))
-        wf_fail(ctx, WEFT_ERR_FILE, "%s: it is no regular file", path);
+        wf_fail(ctx, WF_E_BESIDE, "%s: it is no regular file", path);
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
         m->face.size = (size_t)st.st_size;
         m->map = wf_sys_map_file(fd, m->face.size);
@@ -101,11 +101,11 @@ WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *n
 {
     char *path = wf_arena_printf(a, "%s/%s", folder, name);
     if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
-        wf_fail_at(ctx, WEFT_ERR_FILE, folder, "Files that another file names lie beside it, and are named without a folder.",
+        wf_fail_at(ctx, WF_E_BESIDE, folder, "Files that another file names lie beside it, and are named without a folder.",
                    "'%.200s' is no plain file name", name);
     int fd = wf_sys_open_in(folder, name);
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
-        wf_fail_at(ctx, WEFT_ERR_FILE, path, "Copy the files themselves (cp -L) into one folder.",
+        wf_fail_at(ctx, WF_E_BESIDE, path, "Copy the files themselves (cp -L) into one folder.",
                    "%s: it is a link that leaves its folder, which Weft does not follow for files that another file names",
                    path);
     if (fd < 0)
@@ -168,7 +168,7 @@ static char *WF_PRINTF(2, 3) sys_printf(WfCtx *ctx, const char *fmt, ...)
     va_end(ap);
     char *p = wf_sys_alloc((size_t)n + 1);
     if (!p)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     va_start(ap, fmt);
     vsnprintf(p, (size_t)n + 1, fmt, ap);
     va_end(ap);
@@ -197,14 +197,14 @@ WfOut *wf_out_open(WfCtx *ctx, const char *path)
 {
     WfOut *o = wf_sys_alloc(sizeof(*o));
     if (!o)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     o->ctx = ctx;
     o->fd = -1;
     o->defer = wf_defer(ctx, drop_out, o);
     o->path = sys_printf(ctx, "%s", path);
     o->buffer = wf_sys_alloc(BUFFER);
     if (!o->buffer)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     struct stat st;
     bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))

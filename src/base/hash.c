@@ -23,18 +23,18 @@ WfSha *wf_sha_new(WfCtx *ctx, WfArena *a)
     h->ctx = ctx;
     EVP_MD_CTX *md = EVP_MD_CTX_new();
     if (!md)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     wf_arena_at_free(a, free_md, md);
     h->md = md;
     if (EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1)
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "OpenSSL offers no SHA-256 on this machine");
+        wf_fail(ctx, WF_E_LIBRARY, "OpenSSL offers no SHA-256 on this machine");
     return h;
 }
 
 void wf_sha_add(WfSha *h, const void *p, size_t n)
 {
     if (n && EVP_DigestUpdate(h->md, p, n) != 1)
-        wf_fail(h->ctx, WEFT_ERR_ENVIRONMENT, "OpenSSL failed to compute SHA-256");
+        wf_fail(h->ctx, WF_E_LIBRARY, "OpenSSL failed to compute SHA-256");
 }
 
 void wf_sha_hex(WfSha *h, char out[65])
@@ -42,7 +42,7 @@ void wf_sha_hex(WfSha *h, char out[65])
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
     if (EVP_DigestFinal_ex(h->md, digest, &n) != 1 || n != 32)
-        wf_fail(h->ctx, WEFT_ERR_ENVIRONMENT, "OpenSSL failed to compute SHA-256");
+        wf_fail(h->ctx, WF_E_LIBRARY, "OpenSSL failed to compute SHA-256");
     for (unsigned int i = 0; i < n; i++) {
         out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];

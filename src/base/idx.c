@@ -23,7 +23,7 @@ static void WF_NORETURN WF_PRINTF(2, 3) damaged(const Source *s, const char *fmt
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    wf_fail(s->ctx, WEFT_ERR_FILE, "%s: not a valid IDX file: %s", s->what, text);
+    wf_fail(s->ctx, WF_E_IDX, "%s: not a valid IDX file: %s", s->what, text);
 }
 
 static voidpf gz_alloc(voidpf user, uInt n, uInt size)
@@ -76,7 +76,7 @@ static void take(Source *s, void *p, size_t n)
         size_t got = want - s->gz->avail_out;
         s->ended |= rc == Z_STREAM_END;
         if (rc == Z_MEM_ERROR)
-            wf_fail(s->ctx, WEFT_ERR_MEMORY, "out of memory");
+            wf_fail(s->ctx, WF_E_MEMORY, "out of memory");
         if ((rc != Z_OK && rc != Z_STREAM_END) || (s->ended && got < n))
             damaged(s, rc == Z_DATA_ERROR ? "its gzip data is damaged" : "it ends too early");
         to += got;
@@ -175,7 +175,7 @@ WfTensor *wf_idx_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const
     s.gz->zfree = gz_free;
     int rc = inflateInit2(s.gz, 15 + 16); /* 16: gzip only */
     if (rc != Z_OK)
-        wf_fail(ctx, rc == Z_MEM_ERROR ? WEFT_ERR_MEMORY : WEFT_ERR_ENVIRONMENT, "zlib cannot start: %s", zError(rc));
+        wf_fail(ctx, rc == Z_MEM_ERROR ? WF_E_MEMORY : WF_E_LIBRARY, "zlib cannot start: %s", zError(rc));
     wf_arena_at_free(scratch, end_gz, s.gz);
     WfTensor *t = read_tensor(&s, a, wf_mul_size(n, 1032));
     wf_arena_free(scratch);

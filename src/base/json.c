@@ -14,11 +14,11 @@ WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, W
     json_error_t err;
     json_t *j = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
     if (!j && json_error_code(&err) == json_error_out_of_memory)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     if (!j) {
         char place[64];
         snprintf(place, sizeof(place), "line %d, column %d", err.line, err.column);
-        wf_fail_at(ctx, WEFT_ERR_FILE, place, NULL, "%s: not valid JSON: %s", what, err.text);
+        wf_fail_at(ctx, WF_E_JSON, place, NULL, "%s: not valid JSON: %s", what, err.text);
     }
     *defer = wf_defer(ctx, free_json, j);
     return j;

@@ -69,7 +69,7 @@ int wf_device_core(WfCtx *ctx, const char *text)
     bool core = text && !strncmp(text, "core:", 5) && text[5] >= '0' && text[5] <= '9';
     long n = core ? strtol(text + 5, &end, 10) : -1;
     if ((text && strcmp(text, "cpu") && !core) || (core && (*end || n > 65535)))
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "cpu, or core:N for the memory of the N-th core.", "option device: \"%.40s\" is no device",
+        wf_fail_at(ctx, WF_E_OPTION_VALUE, NULL, "cpu, or core:N for the memory of the N-th core.", "option device: \"%.40s\" is no device",
                    text);
     return (int)n;
 }

@@ -100,6 +100,6 @@ int64_t wf_memory_available(WfCtx *ctx, int sharing, int rank, int64_t step)
         v *= 1024;
     end += unit != NULL;
     if (end == text || !(v >= 0) || v > 1e15 || (*end && *end != ',' && *end != '/'))
-        wf_fail(ctx, WEFT_ERR_USAGE, "WEFT_MEMORY=%s: sizes such as 64M or 1G are expected, separated by commas", given);
+        wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "WEFT_MEMORY=%s: sizes such as 64M or 1G are expected, separated by commas", given);
     return (int64_t)v;
 }

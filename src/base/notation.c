@@ -143,7 +143,7 @@ static void WF_NORETURN bad_text(const Parser *p, const char *expected)
 {
     char place[64];
     snprintf(place, sizeof(place), "column %lld of the expression", (long long)(p->at - p->text) + 1);
-    wf_fail_at(p->e->ctx, WEFT_ERR_FILE, place, NULL, "'%.80s' is not an integer expression: %s is expected", p->text,
+    wf_fail_at(p->e->ctx, WF_E_GRAPH_TEXT, place, NULL, "'%.80s' is not an integer expression: %s is expected", p->text,
                expected);
 }
 

@@ -180,6 +180,12 @@ const WfOptionRow wf_option_table[] = {
     {"top-k", WF_OPTION_INT, WF_GROUP_SAMPLE, SCALAR, AT(top_k), "none", "N", COUNT(1), "draw from the N likeliest bytes only"},
 
     /* output */
+    {"config", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(config), "", "FILE", NO_RANGE,
+     "take options from this YAML file (`lr: 3e-4`; `model: FILE` too); flags overrule it"},
+    {"print-config", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(print_config), "false", "", NO_RANGE,
+     "print all options and where each comes from, as such a file, and stop"},
+    {"dry-run", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(dry_run), "false", "", NO_RANGE,
+     "weft train: compile, read the data, print what would run and its memory, and stop; nothing is written to --out"},
     {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o"},
     {"log-every", WF_OPTION_INT, WF_GROUP_OUTPUT, SCALAR, AT(log_every), "10", "N", COUNT(1), "steps between lines"},
     {"checkpoint-every", WF_OPTION_INT, WF_GROUP_OUTPUT, SCALAR, AT(checkpoint_every), "none", "N", COUNT(1),
@@ -190,6 +196,8 @@ const WfOptionRow wf_option_table[] = {
      "go on from the newest whole checkpoint of this folder (--out of an earlier run; without one, from step 0)"},
     {"save-optimizer", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(save_optimizer), "false", "", NO_RANGE,
      "write the optimiser's state at the end, too, to OUT/optimizer.safetensors (for --optimizer-state and tools/state.py)"},
+    {"tensorboard", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(tensorboard), "true", "", NO_RANGE,
+     "write an event file for TensorBoard to OUT, beside metrics.jsonl"},
     {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
      "print results and errors as JSON on stdout"},
     {"no-weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(no_weights), "false", "", NO_RANGE,
@@ -211,7 +219,7 @@ const WfOptionRow wf_option_table[] = {
     {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,
      "weft graph, weft opt: the evaluation form instead of the training step"},
     {"reduce", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(reduce), "true", "", NO_RANGE,
-     "weft bench: --no-reduce leaves the reductions out of every second step, to compare; replicas drift"},
+     "weft bench: reduce gradients in every second step, to compare; replicas drift"},
     {"machine", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(machine_bench), "false", "", NO_RANGE,
      "weft bench: measure this machine for the planner"},
     {"micro", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(micro), "false", "", NO_RANGE,
@@ -250,7 +258,7 @@ static unsigned hyper_bit(const WfOptionRow *row)
 static void bad_value(WfCtx *ctx, const WfOptionRow *row, const char *value, const char *want) WF_NORETURN;
 static void bad_value(WfCtx *ctx, const WfOptionRow *row, const char *value, const char *want)
 {
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: \"%.60s\" is not %s", row->name, value, want);
+    wf_fail_at(ctx, WF_E_OPTION_VALUE, NULL, row->help, "option %s: \"%.60s\" is not %s", row->name, value, want);
 }
 
 static void parse_bool(WfCtx *ctx, const WfOptionRow *row, const char *value, bool *out)
@@ -296,7 +304,7 @@ static void check_range(WfCtx *ctx, const WfOptionRow *row, const char *value, d
         snprintf(lo, sizeof lo, " %s %g", row->open & 1 ? "above" : "at least", row->lo);
     if (isfinite(row->hi))
         snprintf(hi, sizeof hi, "%s %s %g", *lo ? " and" : "", row->open & 2 ? "below" : "at most", row->hi);
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: %.60s is out of range; it must be%s%s", row->name, value,
+    wf_fail_at(ctx, WF_E_OPTION_RANGE, NULL, row->help, "option %s: %.60s is out of range; it must be%s%s", row->name, value,
                lo, hi);
 }
 
@@ -348,7 +356,7 @@ static void parse_enum(WfCtx *ctx, const WfOptionRow *row, const char *value, in
         }
         c = bar ? bar + 1 : NULL;
     }
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, row->help, "option %s: \"%.60s\" is not one of %s", row->name, value,
+    wf_fail_at(ctx, WF_E_OPTION_VALUE, NULL, row->help, "option %s: \"%.60s\" is not one of %s", row->name, value,
                row->choices);
 }
 
@@ -401,7 +409,7 @@ static void parse_group(WfCtx *ctx, WfOptions *o, const WfOptionRow *row, const 
         *equals = 0;
         const WfOptionRow *r = wf_option_find(word);
         if (!r || !is_hyper(r))
-            wf_fail(ctx, WEFT_ERR_USAGE, "option param-group: \"%.60s\" is no setting of a parameter group", word);
+            wf_fail(ctx, WF_E_PARAM_GROUP, "option param-group: \"%.60s\" is no setting of a parameter group", word);
         parse_field(ctx, o, r, equals + 1, (char *)&g.hyper + (r->offset - AT(hyper)));
         g.set |= hyper_bit(r);
     }
@@ -450,7 +458,7 @@ static void unknown_option(WfCtx *ctx, const char *name)
     const char *near = wf_nearest(name, names, n);
     char hint[120];
     snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "");
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, near ? hint : "`weft train --help` lists all options", "unknown option \"%.60s\"",
+    wf_fail_at(ctx, WF_E_OPTION_UNKNOWN, NULL, near ? hint : "`weft train --help` lists all options", "unknown option \"%.60s\"",
                name);
 }
 
@@ -469,6 +477,12 @@ void wf_options_set_from(WfCtx *ctx, WfOptions *o, const char *name, const char 
         bool v;
         parse_bool(ctx, row, value, &v);
         value = v ? "false" : "true";
+    }
+    if (o->origin[row - wf_option_table] < origin) { /* a list is replaced by that of a stronger origin */
+        if (row->kind == WF_OPTION_STRINGS)
+            ((WfStrings *)((char *)o + row->offset))->n = 0;
+        if (row->kind == WF_OPTION_GROUPS)
+            o->groups.n = 0;
     }
     parse_field(ctx, o, row, value, (char *)o + row->offset);
     o->origin[row - wf_option_table] = (unsigned char)origin;

@@ -110,7 +110,7 @@ int64_t wf_pack(WfArena *a, WfPackItem *items, int n, int64_t align)
         WF_ASSERT(ctx, items[i].size >= 0 && items[i].first <= items[i].last);
         items[i].offset = 0;
         if (!wf_add_ok(items[i].size, align - 1, &size) || !wf_add_ok(total, size -= size % align, &total))
-            wf_fail(ctx, WEFT_ERR_MEMORY, "the buffers of a step are too large for this machine's memory");
+            wf_fail(ctx, WF_E_MEMORY, "the buffers of a step are too large for this machine's memory");
         if (size)
             p[used++] = (Piece){ size, 0, 0, items[i].first, items[i].last, i };
     }

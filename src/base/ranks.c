@@ -14,7 +14,7 @@ static void bad(WfCtx *ctx, const char *text, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "NAME=RANKS/RANKS/.., such as tp=0,1/2,3 or dp2=0-3: each set of ranks is a group.",
+    wf_fail_at(ctx, WF_E_RANK_GROUP, NULL, "NAME=RANKS/RANKS/.., such as tp=0,1/2,3 or dp2=0-3: each set of ranks is a group.",
                "--group %.80s: %s", text, why);
 }
 

@@ -32,7 +32,7 @@ static void WF_NORETURN WF_PRINTF(2, 3) damaged(const Reader *r, const char *fmt
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(r->arena, fmt, ap);
     va_end(ap);
-    wf_fail(r->ctx, WEFT_ERR_FILE, "%s: not a valid safetensors file: %s", r->what, text);
+    wf_fail(r->ctx, WF_E_SAFETENSORS, "%s: not a valid safetensors file: %s", r->what, text);
 }
 
 static int64_t get_size(const Reader *r, const json_t *j, const char *name, const char *what)
@@ -50,7 +50,7 @@ static WfDtype get_dtype(const Reader *r, const json_t *j, const char *name)
     for (int t = 1; t < WF_DTYPES; t++)
         if (!strcmp(type_names[t], text))
             return (WfDtype)t;
-    wf_fail(r->ctx, WEFT_ERR_UNSUPPORTED, "%s: tensor '%.200s' has the dtype %.50s, which Weft does not know", r->what,
+    wf_fail(r->ctx, WF_E_TENSOR_KIND, "%s: tensor '%.200s' has the dtype %.50s, which Weft does not know", r->what,
             name, text);
 }
 
@@ -60,7 +60,7 @@ static void read_tensor(const Reader *r, const char *name, const json_t *j, WfTe
     if (!json_is_object(j) || !json_is_array(shape) || !json_is_array(range) || json_array_size(range) != 2)
         damaged(r, "tensor '%.200s' needs a dtype, a shape and two data_offsets", name);
     if (json_array_size(shape) > WF_LEN(t->shape))
-        wf_fail(r->ctx, WEFT_ERR_UNSUPPORTED, "%s: tensor '%.200s' has %zu dimensions; at most 8 are supported",
+        wf_fail(r->ctx, WF_E_TENSOR_KIND, "%s: tensor '%.200s' has %zu dimensions; at most 8 are supported",
                 r->what, name, json_array_size(shape));
     t->name = wf_arena_strdup(r->arena, name);
     t->dtype = get_dtype(r, json_object_get(j, "dtype"), name);
@@ -244,12 +244,12 @@ static const WfTensor **lay_out(WfCtx *ctx, WfArena *a, const char *what, const 
     qsort(laid, (size_t)n, sizeof(*laid), by_width);
     for (int i = 1; i < n; i++)
         if (!strcmp(named[i - 1]->name, named[i]->name))
-            wf_fail(ctx, WEFT_ERR_USAGE, "%s: two tensors are named '%s'", what, named[i]->name);
+            wf_fail(ctx, WF_E_TENSOR_NAMES, "%s: two tensors are named '%s'", what, named[i]->name);
     WfMap *place = wf_map_new(a);
     for (int i = 0; i < n; i++) {
         wf_map_put(place, laid[i]->name, at);
         if (!wf_add_ok(at, (int64_t)laid[i]->bytes, &at))
-            wf_fail(ctx, WEFT_ERR_USAGE, "%s: the tensors are too large for one file", what);
+            wf_fail(ctx, WF_E_TENSOR_NAMES, "%s: the tensors are too large for one file", what);
     }
     for (int i = 0; i < n; i++)
         wf_map_get(place, named[i]->name, &from[i]);

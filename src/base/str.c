@@ -10,7 +10,7 @@
 static void reserve(WfStr *s, size_t n)
 {
     if (n >= SIZE_MAX - s->n - 1)
-        wf_fail(wf_arena_ctx(s->arena), WEFT_ERR_MEMORY, "a text is too long for this machine's memory");
+        wf_fail(wf_arena_ctx(s->arena), WF_E_MEMORY, "a text is too long for this machine's memory");
     size_t need = s->n + n + 1;
     if (need <= s->cap)
         return;

@@ -116,7 +116,7 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
     n = n < 1 ? 1 : n;
     char *block = wf_sys_alloc(sizeof(WfTeam) + LINE + (size_t)n * (sizeof(Member) + sizeof(pthread_t)));
     if (!block)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a team of %d threads", n);
+        wf_fail(ctx, WF_E_MEMORY, "out of memory for a team of %d threads", n);
     /* wf_sys_alloc aligns to 16 only; the team starts at the next line and remembers nothing: see
      * wf_team_free */
     WfTeam *t = (WfTeam *)(((uintptr_t)block + LINE) & ~(uintptr_t)(LINE - 1));
@@ -132,7 +132,7 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
         int err = pthread_create(&t->thread[i], NULL, member_main, &t->member[i]);
         if (err) {
             wf_team_free(t);
-            wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "cannot start thread %d of %d (error %d)", i + 1, n, err);
+            wf_fail(ctx, WF_E_RANK_START, "cannot start thread %d of %d (error %d)", i + 1, n, err);
         }
         t->n = i + 1;
     }

@@ -42,7 +42,7 @@ static void refuse(const Yaml *y, yaml_mark_t at, const char *hint, const char *
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     snprintf(place, sizeof place, "line %zu, column %zu", at.line + 1, at.column + 1);
-    wf_fail_at(y->ctx, WEFT_ERR_FILE, place, hint, "%s: %s", y->what, text);
+    wf_fail_at(y->ctx, WF_E_YAML, place, hint, "%s: %s", y->what, text);
 }
 
 static void next(Yaml *y)
@@ -52,7 +52,7 @@ static void next(Yaml *y)
         return;
     const yaml_parser_t *p = &y->parser;
     if (p->error == YAML_MEMORY_ERROR)
-        wf_fail(y->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(y->ctx, WF_E_MEMORY, "out of memory");
     yaml_mark_t at = p->problem_mark;
     if (p->error == YAML_READER_ERROR) { /* bytes that are no UTF-8 have an offset only */
         at = (yaml_mark_t){0};
@@ -68,7 +68,7 @@ static void next(Yaml *y)
 static json_t *made(const Yaml *y, json_t *j)
 {
     if (!j)
-        wf_fail(y->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(y->ctx, WF_E_MEMORY, "out of memory");
     return j;
 }
 
@@ -122,7 +122,7 @@ static double to_double(const Yaml *y, const char *text)
 {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (c == (locale_t)0)
-        wf_fail(y->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(y->ctx, WF_E_MEMORY, "out of memory");
     double v = strtod_l(text, NULL, c);
     freelocale(c);
     return v;
@@ -224,7 +224,7 @@ static json_t *value(Yaml *y, int depth, json_t *into, const char *key)
     if (!into)
         y->root = j;
     else if (key ? json_object_set_new(into, key, j) : json_array_append_new(into, j))
-        wf_fail(y->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(y->ctx, WF_E_MEMORY, "out of memory");
     if (type == YAML_MAPPING_START_EVENT)
         mapping(y, depth + 1, j);
     else if (type == YAML_SEQUENCE_START_EVENT)
@@ -239,7 +239,7 @@ WfJson *wf_yaml_parse(WfCtx *ctx, const char *text, size_t n, const char *what)
     Yaml *y = WF_NEW(a, Yaml);
     *y = (Yaml){.ctx = ctx, .what = what, .text = text};
     if (!yaml_parser_initialize(&y->parser))
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     wf_arena_at_free(a, release, y);
     yaml_parser_set_encoding(&y->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&y->parser, (const unsigned char *)(n ? text : ""), n);

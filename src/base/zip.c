@@ -51,7 +51,7 @@ static void WF_NORETURN WF_PRINTF(3, 4) damaged(const Reader *r, uint64_t offset
     va_start(ap, fmt);
     char *what = wf_arena_vprintf(r->arena, fmt, ap);
     va_end(ap);
-    wf_fail_at(r->ctx, WEFT_ERR_FILE, place, NULL, "%s: damaged ZIP archive: %s", r->path, what);
+    wf_fail_at(r->ctx, WF_E_ZIP_DAMAGED, place, NULL, "%s: damaged ZIP archive: %s", r->path, what);
 }
 
 /* The n bytes at the offset, which must lie in [offset, limit). */
@@ -173,9 +173,9 @@ static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *sp
     char *name = wf_arena_strndup(r->arena, (const char *)p + CENTRAL_SIZE, n);
     read_extra64(r, p + CENTRAL_SIZE + n, extra, &size, &packed, &at);
     if (flags & 1)
-        wf_fail(r->ctx, WEFT_ERR_UNSUPPORTED, "%s: entry '%s' is encrypted", r->path, name);
+        wf_fail(r->ctx, WF_E_ZIP_STORED, "%s: entry '%s' is encrypted", r->path, name);
     if (method != 0 && !(method == Z_DEFLATED && how & WF_ZIP_DEFLATED && packed))
-        wf_fail_at(r->ctx, WEFT_ERR_UNSUPPORTED, NULL, "save it uncompressed, as torch.export.save does, or repack it "
+        wf_fail_at(r->ctx, WF_E_ZIP_STORED, NULL, "save it uncompressed, as torch.export.save does, or repack it "
                    "with `zip -0`", "%s: entry '%s' is compressed; only stored entries can be read in place", r->path,
                    name);
     if (method == 0 && packed != size)
@@ -239,7 +239,7 @@ static void end_inflate(void *p)
 
 static void WF_NORETURN bad_content(WfCtx *ctx, const WfZipEntry *e, const char *what, const char *how)
 {
-    wf_fail(ctx, WEFT_ERR_FILE, "%s: damaged ZIP archive: the content of entry '%s' %s", what, e->name, how);
+    wf_fail(ctx, WF_E_ZIP_DAMAGED, "%s: damaged ZIP archive: the content of entry '%s' %s", what, e->name, how);
 }
 
 static void unpack(WfCtx *ctx, const WfZipEntry *e, const char *what, uint8_t *out, size_t n)
@@ -247,7 +247,7 @@ static void unpack(WfCtx *ctx, const WfZipEntry *e, const char *what, uint8_t *o
     WfArena *scratch = wf_arena_scratch(ctx); /* zlib refers to the stream by address */
     z_stream *z = WF_NEW(scratch, z_stream);
     if (inflateInit2(z, -15) != Z_OK) /* no zlib header */
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     wf_arena_at_free(scratch, end_inflate, z);
     size_t in = e->packed, left = n;
     const uint8_t *from = e->at;
@@ -499,7 +499,7 @@ void wf_zip_write(WfCtx *ctx, const char *path, const WfZipEntry *entries, int n
     for (int i = 0; i < n; i++) {
         size_t name = strlen(entries[i].name), wide;
         if (name == 0 || name > 0xffff || wf_map_get(names, entries[i].name, NULL))
-            wf_fail(ctx, WEFT_ERR_USAGE, "%s: the entry name '%.200s' is empty, too long or used twice", path,
+            wf_fail(ctx, WF_E_TENSOR_NAMES, "%s: the entry name '%.200s' is empty, too long or used twice", path,
                     entries[i].name);
         wf_map_put(names, entries[i].name, i);
         offsets[i] = at;

@@ -16,7 +16,7 @@ static uint8_t *memory(WfCtx *ctx, size_t n)
 {
     uint8_t *p = wf_sys_map(n, true);
     if (!p)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "%zu MB for the measurement, which the system refuses", n >> 20);
+        wf_fail(ctx, WF_E_MEMORY, "%zu MB for the measurement, which the system refuses", n >> 20);
     memset(p, 0, n);
     return p;
 }
@@ -78,13 +78,13 @@ int wf_cli_bench(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
     WfOptions o = *given;
     const char *dir = wf_cache_dir(ctx, ctx->arena, &o);
     if (words->n && o.machine_bench)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--machine takes no model, but there is %s", words->at[0]);
+        wf_fail(ctx, WF_E_ARGUMENT_EXTRA, "--machine takes no model, but there is %s", words->at[0]);
     if (words->n)
         return wf_cli_bench_steps(ctx, given, words);
     if (!o.machine_bench)
-        wf_fail(ctx, WEFT_ERR_USAGE, "say what to measure: a model with --data FILE, or --machine");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "say what to measure: a model with --data FILE, or --machine");
     if (!dir)
-        wf_fail(ctx, WEFT_ERR_USAGE, "there is no cache folder to keep the numbers in: set --cache-dir, or HOME");
+        wf_fail(ctx, WF_E_CACHE_FOLDER, "there is no cache folder to keep the numbers in: set --cache-dir, or HOME");
     WfComm *c = wf_cli_join(ctx, &o);
     if (!c)
         return wf_cli_launch(ctx, o.nproc > 1 ? (int)o.nproc : 2, wf_cli_process.argv, NULL);

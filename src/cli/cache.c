@@ -37,7 +37,7 @@ static void entry(Cache *c, const char *kind, const char *two, const char *name)
     if ((c->prefix && strncmp(key, c->prefix, strlen(c->prefix))) || stat(path, &st) || !S_ISREG(st.st_mode))
         return;
     if (c->remove && unlink(path) && errno != ENOENT)
-        wf_fail(c->ctx, WEFT_ERR_IO, "%s cannot be removed: %s", path, strerror(errno));
+        wf_fail(c->ctx, WF_E_IO, "%s cannot be removed: %s", path, strerror(errno));
     if (!c->remove)
         printf("%s  %-6s %10.3f MB  %s\n", key, kind[0] == 'x' ? "step" : "kernel", (double)st.st_size / 1e6,
                age(c->ctx->arena, st.st_mtime));
@@ -72,14 +72,14 @@ int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     Cache c = {.ctx = ctx, .root = wf_cache_dir(ctx, ctx->arena, o)};
     if (words->n < 1 || words->n > 2 || (strcmp(words->at[0], "ls") && strcmp(words->at[0], "rm")))
-        wf_fail(ctx, WEFT_ERR_USAGE,
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING,
                 "say what to do: weft cache ls [KEY], weft cache rm KEY, weft cache rm all");
     if (!c.root)
-        wf_fail(ctx, WEFT_ERR_USAGE, "there is no cache folder; name one with --cache-dir or WEFT_CACHE_DIR");
+        wf_fail(ctx, WF_E_CACHE_FOLDER, "there is no cache folder; name one with --cache-dir or WEFT_CACHE_DIR");
     c.remove = !strcmp(words->at[0], "rm");
     c.prefix = words->n > 1 ? words->at[1] : NULL;
     if (c.remove && !c.prefix)
-        wf_fail(ctx, WEFT_ERR_USAGE, "say which entries: weft cache rm all, or the beginning of a key");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "say which entries: weft cache rm all, or the beginning of a key");
     if (c.remove && !strcmp(c.prefix, "all"))
         c.prefix = NULL;
     each(&c, "x", NULL);

@@ -43,7 +43,7 @@ static void optimiser_options(Given *c, WfOptions *o)
     const char *key, *type = json_string_value(json_object_get(opt, "type"));
     size_t i;
     if (!type)
-        wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: optimizer.type is missing", c->dir);
+        wf_fail(c->ctx, WF_E_CASE, "%s/case.json: optimizer.type is missing", c->dir);
     set(c, o, "optimizer", "%s", lower(c->a, type));
     json_object_foreach(opt, key, v) {
         const WfOptionRow *row = wf_option_find(lower(c->a, key));

@@ -62,12 +62,12 @@ static WfTensors *values_of(weft_program *p)
 int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     if (!o->out || !(ends(o->out, ".pt2") || ends(o->out, ".safetensors")))
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "For example -o trained.pt2, or -o weights.safetensors.",
+        wf_fail_at(ctx, WF_E_ARGUMENT_MISSING, NULL, "For example -o trained.pt2, or -o weights.safetensors.",
                    "the name of the file to write says what it is to hold, but %s",
                    o->out ? "it ends in neither .pt2 nor .safetensors" : "there is no --out");
     weft_program *p = wf_cli_open(ctx, o, words);
     if (p->loaded)
-        wf_fail_at(ctx, WEFT_ERR_FILE, NULL, "Name the .pt2 that it was compiled from.",
+        wf_fail_at(ctx, WF_E_EXPORT_SOURCE, NULL, "Name the .pt2 that it was compiled from.",
                    "%s: a compiled step holds no export that could be written", words->at[0]);
     WfTensors *values = values_of(p);
     if (ends(o->out, ".pt2"))

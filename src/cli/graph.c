@@ -9,7 +9,7 @@ int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     weft_program *p = wf_cli_open(ctx, o, words);
     if (p->loaded)
-        wf_fail(ctx, WEFT_ERR_USAGE, "a compiled step holds no graph");
+        wf_fail(ctx, WF_E_STEP_FORM, "a compiled step holds no graph");
     WfStr s = {.arena = p->arena};
     wf_print(wf_compile_until(ctx, p->arena, p->graph, &p->options, o->after, o->eval), &s);
     fputs(s.at, stdout);
@@ -20,7 +20,7 @@ int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!o->out)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name the file to write with -o STEP.weft");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the file to write with -o STEP.weft");
     if (!p->exe)
         wf_program_compile(p);
     wf_program_save(p, o->out);

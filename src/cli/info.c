@@ -4,6 +4,8 @@
 
 #include "import/import.h"
 #include "ops/ops.h"
+#include "pipeline.h"
+#include "weave/weave.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -116,16 +118,19 @@ static void count_ops(Ops *o, json_t *graph, int depth)
 
 static void put_ops(WfCtx *ctx, Ops *o)
 {
+    int kinds = wf_map_count(o->count), supported = 0;
     for (int i = 0; i < wf_map_count(o->count); i++) {
         size_t n;
         int64_t times;
         const char *name = wf_map_at(o->count, i, &n, &times);
         name = wf_arena_strndup(ctx->arena, name, n);
         bool known = wf_import_knows(name);
+        supported += known;
         name += !strncmp(name, "torch.ops.", 10) ? 10 : 0;
         printf("%-10s %-40s %lld time%s%s\n", "op", name, (long long)times, times == 1 ? "" : "s",
                known ? "" : "  NOT SUPPORTED");
     }
+    printf("operators  %d of %d kinds are supported\n", supported, kinds);
 }
 
 /* Groups of ranks that the model's collectives name: what --group is to declare, but for 0, which is all ranks. */
@@ -153,10 +158,33 @@ static void put_groups(WfCtx *ctx, WfGraph *g)
     }
 }
 
+/* Parameters by module: the name without its last part. */
+static void put_modules(WfCtx *ctx, WfGraph *g)
+{
+    WfMap *sizes = wf_map_new(ctx->arena);
+    for (int i = 0; i < g->inputs.n; i++) {
+        const WfInput *in = &g->inputs.at[i];
+        const char *dot = strrchr(in->name, '.');
+        int64_t n = 0, have = 0;
+        if (in->role != WF_IN_PARAM || !wf_elit(g->exprs, wf_numel(g, in->val), &n))
+            continue;
+        const char *module = wf_arena_strndup(ctx->arena, in->name, dot ? (size_t)(dot - in->name) : 0);
+        wf_map_get(sizes, module, &have);
+        wf_map_put(sizes, module, have + n);
+    }
+    for (int i = 0; i < wf_map_count(sizes); i++) {
+        size_t length;
+        int64_t n;
+        const char *name = wf_map_at(sizes, i, &length, &n);
+        put_tensor("module", length ? wf_arena_strndup(ctx->arena, name, length) : "(the model itself)",
+                   wf_arena_printf(ctx->arena, "%lld parameters", (long long)n));
+    }
+}
+
 static void put_graph(WfCtx *ctx, WfGraph *g)
 {
     static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
-    int64_t weights = 0, n;
+    int64_t weights = 0, trainable = 0, n;
     for (int i = 0; i < g->inputs.n; i++) {
         const WfInput *in = &g->inputs.at[i];
         const char *type = wf_shape_text(g, in->val);
@@ -165,8 +193,10 @@ static void put_graph(WfCtx *ctx, WfGraph *g)
         for (int k = 0; k < in->n_aliases; k++)
             type = wf_arena_printf(ctx->arena, "%s, also %s", type, in->aliases[k]);
         put_tensor(roles[in->role], in->name, type);
-        if (in->role == WF_IN_PARAM && wf_elit(g->exprs, wf_numel(g, in->val), &n))
+        if (in->role == WF_IN_PARAM && wf_elit(g->exprs, wf_numel(g, in->val), &n)) {
             weights += n;
+            trainable += in->trainable ? n : 0;
+        }
     }
     for (int i = 0; i < g->outputs.n; i++)
         if (g->outputs.at[i].role == WF_OUT_USER && g->outputs.at[i].val)
@@ -181,7 +211,39 @@ static void put_graph(WfCtx *ctx, WfGraph *g)
                    (long long)hi);
     }
     put_groups(ctx, g);
-    printf("parameters %.3f M\n", (double)weights / 1e6);
+    put_modules(ctx, g);
+    printf("parameters %.3f M, %.3f M of them trainable\n", (double)weights / 1e6, (double)trainable / 1e6);
+}
+
+/* ---- what it costs ---- */
+
+typedef struct {
+    WfCtx *ctx;
+    WfGraph *g;
+    const WfOptions *o;
+    bool eval;
+    double flops;
+} Cost;
+
+static void cost(void *v)
+{
+    Cost *c = v;
+    WfGraph *g = wf_compile_until(c->ctx, c->ctx->arena, c->g, c->o, "simplify/prim", c->eval);
+    c->flops = wf_weave_flops(g, wf_weave_usual(g));
+}
+
+/* For the sizes of the export's example. A step needs a loss, which the options may name. */
+static void put_flops(WfCtx *ctx, WfGraph *g, const WfOptions *o)
+{
+    Cost forward = {ctx, g, o, true, 0}, step = {ctx, g, o, false, 0};
+    if (wf_guard(ctx, cost, &forward) == WEFT_OK)
+        printf("forward    %.3f MFLOP in products, for the sizes of the example\n", forward.flops / 1e6);
+    else
+        printf("forward    %s\n", ctx->diag.message);
+    if (wf_guard(ctx, cost, &step) == WEFT_OK)
+        printf("step       %.3f MFLOP in products\n", step.flops / 1e6);
+    else
+        printf("step       %s\n", ctx->diag.message);
 }
 
 typedef struct {
@@ -195,7 +257,7 @@ static void import(void *v)
     i->m = wf_import_pt2(i->ctx, i->ctx->arena, i->path, true);
 }
 
-static int info_export(WfCtx *ctx, const char *path)
+static int info_export(WfCtx *ctx, const WfOptions *options, const char *path)
 {
     Import m = {ctx, path, NULL};
     Ops o = {wf_map_new(ctx->arena)};
@@ -216,6 +278,7 @@ static int info_export(WfCtx *ctx, const char *path)
         put_graph(ctx, m.m->graph);
     put_ops(ctx, &o);
     if (m.m) {
+        put_flops(ctx, m.m->graph, options);
         printf("export of PyTorch %s, %s\n", *m.m->torch_version ? m.m->torch_version : "?",
                m.m->training ? "for training" : "decomposed: no_grad and detach may be lost");
         return 0;
@@ -225,9 +288,8 @@ static int info_export(WfCtx *ctx, const char *path)
 
 int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    (void)o;
     if (words->n != 1)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name one file: a .pt2 export, a .weft step or a .safetensors file");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name one file: a .pt2 export, a .weft step or a .safetensors file");
     WfFile *f = wf_file_map(ctx, ctx->arena, words->at[0]);
     if (f->size < 4 || memcmp(f->at, "PK\3\4", 4)) {
         info_tensors(ctx, words->at[0]);
@@ -235,7 +297,7 @@ int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     }
     WfZip *z = wf_zip_open(ctx, ctx->arena, f, 0);
     if (!wf_zip_find(z, "exe.json"))
-        return info_export(ctx, words->at[0]);
+        return info_export(ctx, o, words->at[0]);
     info_exe(ctx, words->at[0]);
     return 0;
 }

@@ -45,7 +45,7 @@ const WfVerb wf_verbs[] = {
      "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS,
      wf_cli_plan},
     {"info", "FILE", "what a .pt2, .weft or .safetensors file holds, and which of its ops are supported",
-     "  weft info model.pt2\n  weft info run/final.safetensors\n", 0, wf_cli_info},
+     "  weft info model.pt2\n  weft info model.pt2 --loss cross_entropy\n  weft info run/final.safetensors\n", 1u << WF_GROUP_MODEL, wf_cli_info},
     {"graph", "MODEL.pt2 [--after=PASS] [--eval]", "print the graph at any stage",
      "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", ALL_GROUPS,
      wf_cli_graph},
@@ -62,6 +62,12 @@ const WfVerb wf_verbs[] = {
      ALL_GROUPS, wf_cli_bench},
     {"hang", "[PID | DIR]", "where each rank of a running training is, and who is behind; of all worlds of this host, or of one",
      "  weft hang\n  weft hang 4711\n  weft hang run/\n", 0, wf_cli_hang},
+    {"doctor", "", "try out what a training needs of this machine, line by line: ok, warn or fail", "  weft doctor\n",
+     1u << WF_GROUP_COMPILE, wf_cli_doctor},
+    {"explain", "[CODE...]", "what an error's code means, what it usually comes from, what to do; without one: all codes",
+     "  weft explain W0254\n  weft explain\n", 0, wf_cli_explain},
+    {"completion", "bash|zsh|fish", "print the completion of a shell; make install puts them into place",
+     "  weft completion bash >~/.local/share/bash-completion/completions/weft\n", 0, wf_cli_completion},
     {"cache", "ls [KEY] | rm KEY | rm all", "list or remove compiled steps and kernels",
      "  weft cache ls\n  weft cache rm 3fa9\n  weft cache rm all\n", 1u << WF_GROUP_COMPILE, wf_cli_cache},
     {0}};
@@ -83,6 +89,7 @@ static void put_log(void *user, WfLogLevel level, const char *line)
     const char *least = wf_env("WEFT_LOG");
     int limit = WF_LOG_INFO;
     (void)user;
+    wf_cli_progress_end();
     for (int i = 0; least && i < 4; i++)
         limit = strcmp(levels[i], least) ? limit : i;
     if ((int)level <= limit)
@@ -91,15 +98,6 @@ static void put_log(void *user, WfLogLevel level, const char *line)
                 : level == WF_LOG_ERROR ? "error: "
                                         : "",
                 line);
-}
-
-static void report(const WfDiag *d)
-{
-    fprintf(stderr, "error: %s\n", d->message ? d->message : "unknown");
-    if (d->place)
-        fprintf(stderr, "  %s\n", d->place);
-    if (d->hint)
-        fprintf(stderr, "  %s\n", d->hint);
 }
 
 static void overall_help(FILE *out)
@@ -141,6 +139,15 @@ static void run_verb(void *p)
     wf_options_env(m->ctx, &o);
     wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
     wf_options_check(m->ctx, &o);
+    if (o.dry_run && m->verb->run != wf_cli_train)
+        wf_fail_at(m->ctx, WF_E_OPTION_MEANINGLESS, NULL, "weft plan says what a step needs without running it.",
+                   "--dry-run belongs to weft train");
+    if (o.print_config) {
+        WfStr text = {.arena = m->ctx->arena};
+        wf_options_print(m->ctx, &o, m->verb->groups, &words, &text);
+        fputs(text.at ? text.at : "", stdout);
+        return;
+    }
     m->code = m->verb->run(m->ctx, &o, &words);
 }
 
@@ -164,7 +171,7 @@ static void check_plan(WfCtx *ctx, const WfOptions *o, const WfExe *x)
         wf_str_putc(&line, '\n');
         wf_str_printf(&all, "\n%s", x->options);
         if (!strstr(all.at, line.at))
-            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Compile the model again with this option.",
+            wf_fail_at(ctx, WF_E_STEP_FIXED, NULL, "Compile the model again with this option.",
                        "option %s shapes the plan, and this step was compiled with another value", r->name);
     }
 }
@@ -172,9 +179,9 @@ static void check_plan(WfCtx *ctx, const WfOptions *o, const WfExe *x)
 weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     if (words->n < 1)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name a model: a .pt2 export or a compiled .weft step");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name a model: a .pt2 export or a compiled .weft step");
     if (words->n > 1)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Options are written --name value.",
+        wf_fail_at(ctx, WF_E_ARGUMENT_EXTRA, NULL, "Options are written --name value.",
                    "one model is taken at a time, but after %s there is also %s", words->at[0], words->at[1]);
     weft_program *p = wf_open(ctx, words->at[0]);
     p->options = *o;
@@ -193,8 +200,10 @@ static int flush_results(int code)
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     if (!lost || errno == EPIPE || (poll(&out, 1, 0) == 1 && out.revents & POLLERR))
         return code;
-    fprintf(stderr, "error: stdout: cannot write all results%s%s\n  Free some space, and run the command again.\n",
-            errno ? ": " : "", errno ? strerror(errno) : "");
+    char message[200];
+    snprintf(message, sizeof message, "stdout: cannot write all results%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    wf_cli_report(&(WfDiag){.kind = WF_E_RESULTS_LOST, .message = message,
+                            .hint = "Free some space, and run the command again."});
     return code ? code : 1;
 }
 
@@ -210,7 +219,9 @@ int main(int argc, char **argv)
     }
     const char *names[32];
     int n = 0;
-    const WfVerb *verb = NULL;
+    static const WfVerb docs = {"docs", "DIR", "write man pages, completions and pages of the verbs", "  weft docs build/docs\n", 0,
+                                wf_cli_docs}; /* for the build */
+    const WfVerb *verb = strcmp(argv[1], docs.name) ? NULL : &docs;
     for (const WfVerb *v = wf_verbs; v->name; v++) {
         names[n++] = v->name;
         if (!strcmp(v->name, argv[1]))
@@ -218,14 +229,16 @@ int main(int argc, char **argv)
     }
     if (!verb) {
         const char *near = wf_nearest(argv[1], names, n);
-        fprintf(stderr, "error: weft has no verb '%s'\n", argv[1]);
+        char message[120], hint[120] = "weft --help lists the verbs.";
+        snprintf(message, sizeof message, "weft has no verb '%.60s'", argv[1]);
         if (near)
-            fprintf(stderr, "  Did you mean %s?\n", near);
+            snprintf(hint, sizeof hint, "Did you mean %s?", near);
+        wf_cli_report(&(WfDiag){.kind = WF_E_VERB_UNKNOWN, .message = message, .hint = hint});
         return 2;
     }
     WfCtx *ctx = wf_ctx_new();
     if (!ctx) {
-        fprintf(stderr, "error: out of memory\n");
+        wf_cli_report(&(WfDiag){.kind = WF_E_MEMORY, .message = "out of memory"});
         return 1;
     }
     ctx->log = put_log;
@@ -235,12 +248,13 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
+    wf_cli_progress(ctx);
     wf_cli_process = (WfCliProcess){argc, argv, &signal_seen};
     Main m = {ctx, verb, argc, argv, 0};
     weft_status s = wf_guard(ctx, run_verb, &m);
     if (s != WEFT_OK) {
         if (!ctx->diag.told)
-            report(&ctx->diag);
+            wf_cli_report(&ctx->diag);
         m.code = exit_code(s);
     }
     m.code = flush_results(m.code);

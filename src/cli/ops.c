@@ -31,7 +31,7 @@ int wf_cli_ops(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         shown++;
     }
     if (!shown)
-        wf_fail(ctx, WEFT_ERR_USAGE, "no op has a name that holds '%s'", words->at[0]);
+        wf_fail(ctx, WF_E_NO_SUCH_OP, "no op has a name that holds '%s'", words->at[0]);
     return 0;
 }
 

@@ -118,7 +118,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         int64_t want = ((given ? o->batch_size : wf_exe_usual(m)) - m->plus) / m->factor, lo, hi;
         wf_exe_sizes(m, &lo, &hi);
         if (given && (o->batch_size < lo || o->batch_size > hi || (o->batch_size - m->plus) % m->factor))
-            wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld in steps of %lld",
+            wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld to %lld in steps of %lld",
                     (long long)o->batch_size, (long long)lo, (long long)hi, (long long)m->factor);
         symbols[i] = want < x->symbols[i].lo   ? x->symbols[i].lo
                      : want > x->symbols[i].hi ? x->symbols[i].hi
@@ -137,6 +137,13 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         putchar('\n');
         put_calls(p, &x->program[k]);
         put_timeline(p, &x->program[k], symbols, wf_session_threads(s->run));
+        WfExeMemory memory;
+        wf_exe_memory(x, p->arena, (WfProgramKind)k, symbols, &memory);
+        wf_cli_slowest(p->arena, &x->program[k], symbols, wf_session_threads(s->run));
+        wf_cli_lines(p->arena, x, &x->program[k], symbols, memory.call);
+        if (k != WF_PROG_EVAL)
+            wf_cli_recompute(p->arena, x, &x->program[k], symbols, wf_session_threads(s->run), memory.call);
+        puts("  largest buffers:");
         put_buffers(p, &x->program[k], symbols);
         state = wf_session_state_bytes(s->run);
         weft_session_free(s);
@@ -155,6 +162,7 @@ int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         fputs(text.at, stdout);
         weft_session_free(s);
     }
+    wf_cli_modules(p->arena, x);
     printf("weights, buffers%s optimiser state: %.3f MB\n", x->accumulate != 1 ? ", accumulated gradients and" : " and",
            (double)state / 1048576.0);
     weft_program_free(p);

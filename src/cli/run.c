@@ -17,11 +17,11 @@ static void put_byte(void *user, uint8_t byte)
 static weft_program *open_evaluation(WfCtx *ctx, const WfOptions *o, const WfStrings *words, const char *verb, bool loss)
 {
     if (o->sample && (o->data.n || o->out))
-        wf_fail(ctx, WEFT_ERR_USAGE, "--sample prints a text: leave --data and --out away");
+        wf_fail(ctx, WF_E_OPTION_MEANINGLESS, "--sample prints a text: leave --data and --out away");
     if (!o->sample && !o->data.n)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name the data with --data FILE.safetensors or --data INPUT=FILE");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the data with --data FILE.safetensors or --data INPUT=FILE");
     if (o->nproc > 1)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Models whose ranks speak with each other are evaluated by weft train --eval-data.",
+        wf_fail_at(ctx, WF_E_OPTION_MEANINGLESS, NULL, "Models whose ranks speak with each other are evaluated by weft train --eval-data.",
                    "weft %s is one process; --nproc has no meaning for it", verb);
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->loaded)
@@ -30,7 +30,7 @@ static weft_program *open_evaluation(WfCtx *ctx, const WfOptions *o, const WfStr
     if (!p->exe)
         wf_program_compile(p);
     if (!p->exe->program[WF_PROG_EVAL].n_outputs)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, words->at[0], NULL,
+        wf_fail_at(ctx, WF_E_STEP_FORM, words->at[0], NULL,
                    "this step was compiled without its evaluation form");
     return p;
 }
@@ -38,7 +38,7 @@ static weft_program *open_evaluation(WfCtx *ctx, const WfOptions *o, const WfStr
 int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     if (!o->sample && o->data.n && !o->out)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name the file to write with --out FILE.safetensors");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the file to write with --out FILE.safetensors");
     weft_program *p = open_evaluation(ctx, o, words, "run", false);
     weft_session *s = wf_start(p);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options};

@@ -5,31 +5,17 @@
 
 #include <malloc.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static void save(void *user, const char *path) { wf_save_weights(user, path); }
 
-static int64_t weights_count(const WfExe *x)
+/* How the step came about. */
+static char *compiled(const weft_program *p)
 {
-    int64_t n = 0;
-    for (int i = 0; i < x->n_inputs; i++) {
-        int64_t m = 1;
-        if (x->inputs[i].role != WF_XIN_PARAM)
-            continue;
-        for (int d = 0; d < x->inputs[i].rank; d++)
-            m *= x->inputs[i].shape[d];
-        n += m;
-    }
-    return n;
-}
-
-static void banner(const weft_program *p, const weft_session *s, const char *model, WfComm *comm)
-{
-    fprintf(stderr, "%s: %.2f M parameters, compiled in %.2f s%s, %d threads, %s\n", model,
-            (double)weights_count(p->exe) / 1e6, p->compile_s, p->from_cache ? " (cached)" : "",
-            wf_session_threads(s->run), wf_isa_name(wf_session_isa(s->run)));
-    if (comm)
-        fprintf(stderr, "%s\n", wf_comm_describe(comm));
+    if (p->loaded)
+        return wf_arena_strdup(p->arena, "a compiled step");
+    if (p->from_cache)
+        return wf_arena_printf(p->arena, "compiled before, taken from the cache in %.2f s", p->compile_s);
+    return wf_arena_printf(p->arena, "compiled in %.2f s%s", p->compile_s, p->options.cache ? " (it was not in the cache)" : ", without a cache");
 }
 
 /* step_ms: gets the time of each of the o->steps steps; may be NULL. *steps is 0 afterwards where nothing was timed: in the
@@ -40,7 +26,7 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
     if (o->resume && !o->out) /* a run goes on where it is */
         o->out = o->resume;
     if (words->n && !o->data.n) /* without a model, that is what is missing first */
-        wf_fail(ctx, WEFT_ERR_USAGE, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     WfComm *comm = wf_cli_join(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
     bool launches = o->nproc > 1 && !comm;
@@ -54,27 +40,21 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
         wf_need_training(p);
     if (launches) { /* the step is in the cache, for rank 0 to share; without a cache rank 0 compiles */
         weft_program_free(p);
-        if (o->out)
+        if (o->out && !o->dry_run)
             wf_mkdirs(ctx, o->out);
         *steps = 0;
-        return wf_cli_launch(ctx, (int)o->nproc, wf_cli_process.argv, o->out);
+        return wf_cli_launch(ctx, (int)o->nproc, wf_cli_process.argv, o->dry_run ? NULL : o->out);
     }
     if (p->loaded)
         wf_program_warn(p);
     weft_session *s = wf_start(p);
     bool speaks = !comm || wf_comm_rank(comm) == 0;
-    const char *plain = wf_env("NO_COLOR");
-    if (speaks)
-        banner(p, s, words->at[0], comm);
+    wf_cli_progress_end();
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options, .lr = s->lr,
-                    .save = save, .user = s, .terminal = isatty(2) && !(plain && *plain), .comm = comm, .step_ms = step_ms};
+                    .save = save, .user = s, .terminal = wf_cli_terminal(), .comm = comm, .step_ms = step_ms,
+                    .model = words->at[0], .compiled = compiled(p)};
     malloc_trim(0); /* what reading and compiling took: the steps need none of it */
     wf_train(&t);
-    if (speaks)
-        fprintf(stderr, "planned peak %.1f MB, state %.1f MB\n", (double)wf_session_slab_bytes(s->run) / 1048576.0,
-                (double)wf_session_state_bytes(s->run) / 1048576.0);
-    if (o->out && speaks)
-        fprintf(stderr, "weights: %s\n", wf_train_path(p->arena, o->out, "final.safetensors"));
     *steps = speaks ? o->steps : 0;
     weft_program_free(p);
     wf_comm_close(comm);
@@ -85,7 +65,7 @@ int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     int64_t steps;
     if (!o->reduce)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--no-reduce belongs to weft bench: without reductions every process trains a model of its own");
+        wf_fail(ctx, WF_E_OPTION_MEANINGLESS, "--no-reduce belongs to weft bench: without reductions every process trains a model of its own");
     return train(ctx, o, words, NULL, &steps);
 }
 
@@ -122,11 +102,11 @@ int wf_cli_bench_steps(WfCtx *ctx, const WfOptions *given, const WfStrings *word
     enum { WARM = 4 };
     WfOptions o = *given;
     if (o.out || o.resume)
-        wf_fail(ctx, WEFT_ERR_USAGE, "weft bench keeps nothing and begins anew: leave --out and --resume away");
+        wf_fail(ctx, WF_E_OPTION_MEANINGLESS, "weft bench keeps nothing and begins anew: leave --out and --resume away");
     if (!o.steps)
         o.steps = 24;
     if (o.steps < WARM + 2 || o.steps > 1 << 20)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--steps %lld: a bench takes %d, of which the first %d warm up, to a million", (long long)o.steps,
+        wf_fail(ctx, WF_E_OPTION_MEANINGLESS, "--steps %lld: a bench takes %d, of which the first %d warm up, to a million", (long long)o.steps,
                 WARM + 2, WARM);
     int64_t n = o.steps;
     double *ms = WF_NEWN(ctx->arena, double, (size_t)n);

@@ -24,7 +24,7 @@ VerifyGroup *wf_verify_group(VerifyCase *c, const char *name, double tolerance)
         if (!strcmp(c->groups[i].name, name))
             return &c->groups[i];
     if (c->n_groups == VERIFY_GROUPS)
-        wf_fail(c->ctx, WEFT_ERR_FILE, "%s: more kinds of tensors are recorded than a case can have", c->dir);
+        wf_fail(c->ctx, WF_E_CASE, "%s: more kinds of tensors are recorded than a case can have", c->dir);
     VerifyGroup *g = &c->groups[c->n_groups++];
     *g = (VerifyGroup){.name = wf_arena_strdup(c->a, name), .tolerance = tolerance};
     return g;
@@ -209,7 +209,7 @@ static void feed(VerifyCase *c, int step, int micro)
         char *key = wf_arena_printf(c->a, "step%d.%s%s%s", step, rank, part, name ? name : "");
         const WfTensor *t = wf_tensors_find(c->inputs, key);
         if (!name || !t)
-            wf_fail(c->ctx, WEFT_ERR_FILE, "%s/inputs.safetensors: %s is missing", c->dir, key);
+            wf_fail(c->ctx, WF_E_CASE, "%s/inputs.safetensors: %s is missing", c->dir, key);
         wf_session_feed(c->s->run, name, t);
     }
 }
@@ -324,7 +324,7 @@ static void statistical(VerifyCase *c)
                 wf_session_output(c->s->run, WF_PROG_STEP, o, &w);
         }
         if (!t.data)
-            wf_fail(c->ctx, WEFT_ERR_FILE, "%s: there is no output %lld", c->dir, (long long)index);
+            wf_fail(c->ctx, WF_E_CASE, "%s: there is no output %lld", c->dir, (long long)index);
         size_t n = t.bytes / wf_dtype_size(t.dtype), zero = 0, cols = (size_t)t.shape[t.rank - 1];
         double *now = WF_NEWN(c->a, double, n);
         double *kept = WF_NEWN(c->a, double, cols);
@@ -403,13 +403,13 @@ static void run_case(VerifyCase *c, const WfOptions *given)
     c->json = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, f->path);
     const char *model = json_string_value(get(c, "model")), *why = unavailable(c);
     if (why)
-        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", c->dir, why);
+        wf_fail(c->ctx, WF_E_MODEL_FORM, "%s: %s", c->dir, why);
     if (!model)
-        wf_fail(c->ctx, WEFT_ERR_FILE, "%s/case.json: model is missing", c->dir);
+        wf_fail(c->ctx, WF_E_CASE, "%s/case.json: model is missing", c->dir);
     c->ranks = (int)wf_verify_number(c->json, "data_parallel", 1);
     c->rank = c->comm ? wf_comm_rank(c->comm) : 0;
     if (c->ranks < 1 || c->ranks > WF_COMM_MAX_LOCAL || (c->comm && wf_comm_size(c->comm) != c->ranks))
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "%s was recorded with %d ranks", c->dir, c->ranks);
+        wf_fail(c->ctx, WF_E_STEP_RANKS, "%s was recorded with %d ranks", c->dir, c->ranks);
     c->inputs = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/inputs.safetensors", c->dir));
     c->expected = wf_safetensors_open(c->ctx, c->a, wf_arena_printf(c->a, "%s/expected.safetensors", c->dir));
     char *path = wf_arena_printf(c->a, "%s/%s", c->dir, model);
@@ -443,7 +443,7 @@ static void put_json(WfCtx *ctx, const WfOptions *o, json_t *result)
 {
     char *text = json_dumps(result, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     if (!text)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory");
     if (o->out)
         wf_write_file(ctx, o->out, text, strlen(text));
     else
@@ -459,7 +459,7 @@ int wf_cli_verify(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
     int failed = 0;
     json_t *all = json_array();
     if (words->n < 1)
-        wf_fail(ctx, WEFT_ERR_USAGE, "name a case folder; docs/cases.md describes them");
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name a case folder; docs/cases.md describes them");
     for (int i = 0; i < words->n; i++) {
         Attempt t = {.c = {.ctx = ctx, .a = ctx->arena, .dir = words->at[i], .words = words, .comm = comm}, .o = o};
         weft_status s = wf_guard(ctx, attempt, &t);
@@ -467,8 +467,8 @@ int wf_cli_verify(WfCtx *ctx, const WfOptions *given, const WfStrings *words)
             wf_reraise(ctx, s);
         if (s != WEFT_OK) {
             failed++;
-            json_array_append_new(all, json_pack("{ss sb ss ss}", "case", words->at[i], "ok", 0, "kind",
-                                                 wf_status_name(s), "error", ctx->diag.message));
+            json_array_append_new(all, json_pack("{ss sb ss ss ss}", "case", words->at[i], "ok", 0, "kind",
+                                                 wf_status_name(s), "code", weft_code((weft_context *)ctx), "error", ctx->diag.message));
             if (!o->json)
                 printf("FAIL %s\n  error: %s\n  %s\n", words->at[i], ctx->diag.message,
                        ctx->diag.place ? ctx->diag.place : "");

@@ -74,12 +74,12 @@ void wf_verify_by_ranks(VerifyCase *c)
     char *file = wf_arena_printf(c->a, "%s/weft-verify-XXXXXX", dir && *dir ? dir : "/tmp");
     int fd = mkstemp(file);
     if (fd < 0)
-        wf_fail(c->ctx, WEFT_ERR_IO, "no file can be made in %s", dir && *dir ? dir : "/tmp");
+        wf_fail(c->ctx, WF_E_SCRATCH, "no file can be made in %s", dir && *dir ? dir : "/tmp");
     close(fd);
     WfDefer *cleanup = wf_defer(c->ctx, remove_file, file);
     int code = wf_cli_launch(c->ctx, c->ranks, rank_command(c, file), NULL);
     if (code)
-        wf_fail(c->ctx, WEFT_ERR_CANCELLED, "interrupted");
+        wf_fail(c->ctx, WF_E_CANCELLED, "interrupted");
     WfFile *f = wf_file_map(c->ctx, c->a, file);
     json_t *found = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, file), *o;
     json_object_foreach(json_object_get(found, "groups"), key, o) {

@@ -56,6 +56,9 @@ WfComm *wf_comm_open(WfCtx *ctx, const WfCommOptions *options);
 /* The same over a communicator of the host program: `comm` points to its MPI_Comm, which is duplicated and may go on
  * being used. MPI must be initialised; below MPI_THREAD_MULTIPLE nothing moves outside Weft's calls. */
 WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm);
+/* The plugin that drives "openmpi" or "mpich": in WEFT_PLUGIN_DIR, beside the library or program that holds this code, beside
+ * the program, or where an installation puts plugins; NULL: there is none. */
+const char *wf_comm_plugin(WfArena *a, const char *which);
 /* Leaves in order: waits (with the deadline) until all ranks are here, unless the world has failed. NULL is fine. */
 void wf_comm_close(WfComm *c);
 int wf_comm_rank(const WfComm *c);
@@ -163,7 +166,8 @@ typedef struct {
     volatile int *interrupt;         /* signal number to pass on, set by the program's handler; may be NULL */
     double grace;                    /* seconds between SIGTERM and SIGKILL; 0: 5 */
     double stall;                    /* as in WfCommOptions */
-    const char *out;                 /* folder for the trace that `weft hang` reads; may be NULL */
+    const char *out;                 /* folder for the trace that `weft hang` reads, and for rank-N.log, what rank N writes to
+                                      * stderr; NULL: neither */
 } WfLaunch;
 
 /* Starts the ranks, watches over them and returns the exit code: 0, or 128 + signal when interrupted. A rank that

@@ -186,7 +186,7 @@ void wf_engine_open(WfComm *c)
     int err = pthread_create(&c->thread, NULL, thread_main, c);
     if (err) {
         c->threaded = false;
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "cannot start the communication thread: %s", strerror(err));
+        wf_fail(c->ctx, WF_E_RANK_START, "cannot start the communication thread: %s", strerror(err));
     }
 }
 
@@ -207,7 +207,7 @@ static void WF_NORETURN refuse(WfComm *c, const WfCommOp *o, const char *why)
 {
     char place[NODE_TEXT + 32];
     snprintf(place, sizeof place, "at %s", o->node ? o->node : "an unnamed node");
-    wf_fail_at(c->ctx, WEFT_ERR_USAGE, place, NULL, "%s: %s", wf_collective_name(o->kind), why);
+    wf_fail_at(c->ctx, WF_E_COLLECTIVE_CALL, place, NULL, "%s: %s", wf_collective_name(o->kind), why);
 }
 
 static bool overlap(const void *a, size_t n, const void *b, size_t m)

@@ -132,7 +132,7 @@ static int pid_of(WfCtx *ctx, const char *where)
     snprintf(path, sizeof path, "%s/%s", where, TRACE);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        wf_fail(ctx, WEFT_ERR_USAGE,
+        wf_fail(ctx, WF_E_NO_WORLD,
                 "%s is neither a process nor the folder of a run with several ranks (no %s in it)", where,
                 TRACE);
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -148,7 +148,7 @@ void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out)
     if (where) {
         int pid = pid_of(ctx, where);
         if (!report(ctx, pid, seen, &n, out))
-            wf_fail(ctx, WEFT_ERR_USAGE,
+            wf_fail(ctx, WF_E_NO_WORLD,
                     "process %d holds no world of ranks: it has ended, or belongs to another user", pid);
         return;
     }
@@ -159,7 +159,7 @@ void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out)
     if (d)
         closedir(d);
     if (!n)
-        wf_fail(ctx, WEFT_ERR_USAGE, "no world of ranks runs on this host under this user");
+        wf_fail(ctx, WF_E_NO_WORLD, "no world of ranks runs on this host under this user");
 }
 
 static void put_json_text(FILE *f, const char *const parts[3])

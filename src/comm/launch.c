@@ -13,6 +13,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ typedef struct {
     pid_t pid;
     int fd, status;
     bool running;
+    WfTee *tee; /* NULL: stderr is the launcher's */
 } Child;
 typedef struct {
     WfCtx *ctx;
@@ -75,18 +77,25 @@ static void end_all(void *p)
 
 /* ---- starting ---- */
 
-static char **environment(Launcher *x, WfArena *a, char *world)
+/* terminal: NULL, or for the rank whose stderr is a pipe to a terminal. */
+static char **environment(WfArena *a, char *world, char *terminal)
 {
     int n = 0, k = 0;
-    (void)x;
     while (environ[n])
         n++;
-    char **env = WF_NEWN(a, char *, (size_t)n + 2);
+    char **env = WF_NEWN(a, char *, (size_t)n + 3);
     for (int i = 0; i < n; i++)
-        if (strncmp(environ[i], "WEFT_WORLD=", 11))
+        if (strncmp(environ[i], "WEFT_WORLD=", 11) && strncmp(environ[i], "WEFT_TERMINAL=", 14))
             env[k++] = environ[i];
-    env[k] = world;
+    env[k++] = world;
+    env[k] = terminal;
     return env;
+}
+
+static char *terminal(WfArena *a)
+{
+    struct winsize w = {0};
+    return isatty(2) ? wf_arena_printf(a, "WEFT_TERMINAL=%d", !ioctl(2, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 80) : NULL;
 }
 
 static void spawn(Launcher *x, WfArena *a, int r)
@@ -109,13 +118,18 @@ static void spawn(Launcher *x, WfArena *a, int r)
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &defaults);
     Child *k = &x->child[r];
-    int err = posix_spawn(&k->pid, x->program, &files, &attr, x->l.argv, environment(x, a, world));
+    if (k->tee)
+        posix_spawn_file_actions_adddup2(&files, wf_tee_write_end(k->tee), 2);
+    int err = posix_spawn(&k->pid, x->program, &files, &attr, x->l.argv,
+                          environment(a, world, k->tee && !r ? terminal(a) : NULL));
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attr);
     if (err)
-        wf_fail(x->ctx, WEFT_ERR_ENVIRONMENT, "rank %d cannot be started: %s", r, strerror(err));
+        wf_fail(x->ctx, WF_E_RANK_START, "rank %d cannot be started: %s", r, strerror(err));
     k->running = true;
     x->running++;
+    if (k->tee)
+        wf_tee_started(k->tee);
     k->fd = (int)syscall(SYS_pidfd_open, k->pid, 0);
     if (k->fd >= 0)
         fcntl(k->fd, F_SETFD, FD_CLOEXEC);
@@ -202,13 +216,20 @@ static void press(Launcher *x, double *failed_at)
 
 static void watch(Launcher *x, WfArena *a)
 {
-    struct pollfd *p = WF_NEWN(a, struct pollfd, (size_t)x->l.nproc);
+    int n = x->l.nproc;
+    struct pollfd *p = WF_NEWN(a, struct pollfd, (size_t)n * 2);
     double failed_at = 0;
     while (x->running) {
-        for (int r = 0; r < x->l.nproc; r++)
+        for (int r = 0; r < n; r++) {
+            WfTee *tee = x->child[r].tee;
             p[r] = (struct pollfd){.fd = x->child[r].running ? x->child[r].fd : -1, .events = POLLIN};
-        poll(p, (nfds_t)x->l.nproc, wf_failed(&x->shared) ? 20 : 100);
+            p[n + r] = (struct pollfd){.fd = tee ? wf_tee_read_end(tee) : -1, .events = POLLIN};
+        }
+        poll(p, (nfds_t)n * 2, wf_failed(&x->shared) ? 20 : 100);
         pass_on(x);
+        for (int r = 0; r < n; r++)
+            if (x->child[r].tee)
+                wf_tee_read(x->child[r].tee);
         for (int r = 0; r < x->l.nproc; r++) {
             if (!x->child[r].running)
                 continue;
@@ -219,6 +240,9 @@ static void watch(Launcher *x, WfArena *a)
         look(x);
         press(x, &failed_at);
     }
+    for (int r = 0; r < n; r++)
+        if (x->child[r].tee)
+            wf_tee_read(x->child[r].tee);
 }
 
 static void WF_NORETURN raise_failure(Launcher *x)
@@ -233,7 +257,7 @@ static void WF_NORETURN raise_failure(Launcher *x)
     else
         snprintf(text, sizeof text, "%s", f->message);
     wf_error_file(text, place, hint, true);
-    wf_fail_at(x->ctx, WEFT_ERR_RANK, place, hint, "%s", text);
+    wf_fail_at(x->ctx, WF_E_RANK_FAILED, place, hint, "%s", text);
 }
 
 static double stall_of(WfCtx *ctx, double given)
@@ -242,7 +266,7 @@ static double stall_of(WfCtx *ctx, double given)
     char *end;
     double v = given > 0 ? given : text && *text ? strtod(text, &end) : 30;
     if (!(v > 0))
-        wf_fail(ctx, WEFT_ERR_USAGE, "WEFT_COMM_STALL=%s is no number of seconds above 0", text);
+        wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "WEFT_COMM_STALL=%s is no number of seconds above 0", text);
     return v;
 }
 
@@ -263,13 +287,15 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
     x->child = wf_sys_alloc((size_t)l->nproc * sizeof(Child));
     if (!x->child) {
         wf_shared_close(&x->shared);
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for %d ranks", l->nproc);
+        wf_fail(ctx, WF_E_MEMORY, "out of memory for %d ranks", l->nproc);
     }
     wf_arena_at_free(a, wf_sys_free, x->child);
     WfDefer *d = wf_defer(ctx, end_all, x);
     x->shared.head->launcher = (int)getpid();
     if (l->out)
         wf_write_trace(ctx, l->out);
+    for (int r = 0; r < l->nproc; r++)
+        x->child[r].tee = l->out ? wf_tee_open(ctx, a, l->out, r) : NULL;
     for (int r = 0; r < l->nproc; r++)
         spawn(x, a, r);
     watch(x, a);

@@ -141,11 +141,11 @@ void wf_launch_info(WfCtx *ctx, WfLaunchInfo *o)
         o->local_size = o->size;
     }
     if (ctx && o->by != WF_BY_PMIX && o->rank >= o->size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+        wf_fail_at(ctx, WF_E_LAUNCHER, NULL,
                    "Start the program through one launcher, or unset its variables.",
                    "%s says rank %d of %d ranks (%s)", o->name, o->rank, o->size, o->variable);
     if (ctx && o->local_size > 0 && o->local_rank >= o->local_size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+        wf_fail_at(ctx, WF_E_LAUNCHER, NULL,
                    "Start the program through one launcher, or unset its variables.",
                    "%s says rank %d of %d ranks on this host", o->name, o->local_rank, o->local_size);
 }

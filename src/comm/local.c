@@ -89,7 +89,7 @@ static void *local_arena(WfComm *c, size_t bytes)
     enum { ALIGN = 2 << 20 }; /* each rank's part begins where a huge page can */
     int64_t *sizes = WF_NEWN(c->arena, int64_t, (size_t)c->size), total = 0, mine_at = 0, mine;
     if (bytes > (size_t)1 << 46 || c->n_segments == (int)WF_LEN(c->segment))
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "an arena of %zu bytes between ranks is not possible", bytes);
+        wf_fail(c->ctx, WF_E_MEMORY, "an arena of %zu bytes between ranks is not possible", bytes);
     mine = ((int64_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
     wf_comm_exchange(c, &mine, sizeof mine, sizes, 0, "sizes of the arenas");
     for (int r = 0; r < c->size; r++) {
@@ -113,7 +113,7 @@ static void *local_arena(WfComm *c, size_t bytes)
                   c->shared.fd, offset);
     }
     if (at == MAP_FAILED)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%lld MB of memory shared between ranks cannot be had: %s",
+        wf_fail(c->ctx, WF_E_MEMORY, "%lld MB of memory shared between ranks cannot be had: %s",
                 (long long)(total >> 20), strerror(errno));
     (void)madvise(at, (size_t)total, MADV_HUGEPAGE); /* most systems refuse it for shared memory */
     c->segment[c->n_segments++] = (WfSegment){at, offset, (size_t)total};
@@ -123,7 +123,7 @@ static void *local_arena(WfComm *c, size_t bytes)
      * now. */
     if (bytes && madvise(at + mine_at, (bytes + 4095) & ~(size_t)4095, MADV_POPULATE_WRITE) != 0 &&
         errno != EINVAL && errno != ENOSYS)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory shared between ranks cannot be had: %s",
+        wf_fail(c->ctx, WF_E_MEMORY, "%zu MB of memory shared between ranks cannot be had: %s",
                 bytes >> 20, strerror(errno));
 #endif
     return at + mine_at;
@@ -142,7 +142,7 @@ static void local_group(WfComm *c, WfGroup *g)
 {
     WfGroupCell *cells = (WfGroupCell *)(base(c) + c->shared.head->groups);
     if (strlen(g->name) >= sizeof cells[0].name)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "group name \"%s\" is longer than %zu letters", g->name,
+        wf_fail(c->ctx, WF_E_RANK_LIMIT, "group name \"%s\" is longer than %zu letters", g->name,
                 sizeof cells[0].name - 1);
     for (int i = 0; i < WF_COMM_MAX_GROUPS; i++) {
         uint32_t state = 0;
@@ -155,17 +155,17 @@ static void local_group(WfComm *c, WfGroup *g)
              tries++)
             usleep(100);
         if (atomic_load(&cells[i].state) != 2)
-            wf_fail(c->ctx, WEFT_ERR_RANK,
+            wf_fail(c->ctx, WF_E_RANK_GROUP_FORMED,
                     "group %s cannot be formed: a rank has failed while it named its own", g->name);
         if (strcmp(cells[i].name, g->name))
             continue;
         if (cells[i].members != members_hash(g))
-            wf_fail(c->ctx, WEFT_ERR_RANK, "group %s has other members on another rank", g->name);
+            wf_fail(c->ctx, WF_E_RANK_GROUP_FORMED, "group %s has other members on another rank", g->name);
         g->id = i;
         g->cell = &cells[i];
         return;
     }
-    wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", g->name,
+    wf_fail(c->ctx, WF_E_RANK_LIMIT, "group %s is one too many; a world has at most %d", g->name,
             WF_COMM_MAX_GROUPS);
 }
 

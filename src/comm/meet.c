@@ -75,7 +75,7 @@ static void WF_NORETURN nobody_came(WfComm *c, const bool *here, double seconds)
     for (int r = 0; r < c->size && n < sizeof list - 12; r++)
         if (!here[r])
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", r);
-    wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Look at the output of the ranks that are missing.",
+    wf_fail_at(c->ctx, WF_E_RANKS_MISSING, NULL, "Look at the output of the ranks that are missing.",
                "%.1f s after the start these of %d ranks have not come: %s", seconds, c->size, list);
 }
 
@@ -95,7 +95,7 @@ static void receive_all(WfComm *c, int listener, double until)
                   recv(peer, &h, sizeof h, 0) == (ssize_t)sizeof h && h.magic == hello_magic;
         if (ok && (h.size != c->size || h.rank < 1 || h.rank >= c->size || here[h.rank])) {
             close(peer);
-            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL,
+            wf_fail_at(c->ctx, WF_E_RANKS_MISSING, NULL,
                        "Give every start its own MASTER_PORT, and stop what is left of the last one.",
                        "a process that calls itself rank %d of %d came to a world of %d ranks%s", h.rank,
                        h.size, c->size,
@@ -123,7 +123,7 @@ static void first(WfComm *c, const WfLaunchInfo *info, double until)
         int err = errno;
         if (fd >= 0)
             close(fd);
-        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
+        wf_fail_at(c->ctx, WF_E_MPI, NULL,
                    err == EADDRINUSE ? "Another training uses this MASTER_PORT; choose another one." : NULL,
                    "rank 0 cannot listen for the other ranks: %s", strerror(err));
     }
@@ -148,7 +148,7 @@ static void other(WfComm *c, const WfLaunchInfo *info, double until)
         if (fd >= 0)
             close(fd);
         if (memory < 0 && wf_now() > until)
-            wf_fail_at(c->ctx, WEFT_ERR_RANK, NULL, "Look at the output of rank 0.",
+            wf_fail_at(c->ctx, WF_E_RANKS_MISSING, NULL, "Look at the output of rank 0.",
                        "%.1f s after the start rank %d has not heard of rank 0", c->options.start, c->rank);
         if (memory < 0)
             usleep(5000);

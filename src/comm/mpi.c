@@ -350,7 +350,7 @@ static void mpi_start(WfComm *c, WfFlying *f)
     size_t mine = (size_t)(f->displs[me + 1] - f->displs[me]) * f->size, want = 2;
     int64_t longest = 0;
     if (!o)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory for a collective");
+        wf_fail(c->ctx, WF_E_MEMORY, "out of memory for a collective");
     o->n = o->open = o->round = o->spares = o->begun = 0;
     o->one_round = f->op.kind == WF_ALL_REDUCE && f->send_bytes * (size_t)(n - 1) <= ONE_ROUND;
     for (int p = 0; p < n; p++)
@@ -365,7 +365,7 @@ static void mpi_start(WfComm *c, WfFlying *f)
         int *b = wf_sys_realloc(o->left, (size_t)o->pieces * sizeof(int));
         o->left = b ? b : o->left;
         if (!a || !b)
-            wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory for a collective");
+            wf_fail(c->ctx, WF_E_MEMORY, "out of memory for a collective");
         o->piece_cap = o->pieces;
     }
     if (f->op.kind == WF_ALL_REDUCE)
@@ -378,7 +378,7 @@ static void mpi_start(WfComm *c, WfFlying *f)
     o->tmp_bytes = 0;
     o->tmp = wf_sys_map(want, true);
     if (!o->tmp)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory: %zu MB for the messages of %s", want >> 20,
+        wf_fail(c->ctx, WF_E_MEMORY, "out of memory: %zu MB for the messages of %s", want >> 20,
                 wf_collective_name(f->op.kind));
     o->tmp_bytes = want;
 }
@@ -478,7 +478,7 @@ static void *mpi_arena(WfComm *c, size_t bytes)
 {
     void *p = c->n_segments < (int)WF_LEN(c->segment) ? wf_sys_map(bytes ? bytes : 1, true) : NULL;
     if (!p)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "%zu MB of memory for buffers between ranks cannot be had",
+        wf_fail(c->ctx, WF_E_MEMORY, "%zu MB of memory for buffers between ranks cannot be had",
                 bytes >> 20);
     c->segment[c->n_segments++] = (WfSegment){p, 0, bytes ? bytes : 1};
     return p;
@@ -542,16 +542,16 @@ static void check_world(WfComm *c, const WfLaunchInfo *info, const Mpi *m)
 {
     if (info->by != WF_BY_PMIX && info->by != WF_BY_NOBODY &&
         (info->size != m->info.size || info->rank != m->info.rank))
-        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
+        wf_fail_at(c->ctx, WF_E_MPI, NULL,
                    "Start the ranks with the mpirun of that MPI; under srun, with the --mpi type that it was "
                    "built for.",
                    "%s started rank %d of %d (%s), but %s says rank %d of %d", info->name, info->rank,
                    info->size, info->variable, m->p->name, m->info.rank, m->info.size);
     if (m->info.size > WF_COMM_MAX_RANKS)
-        wf_fail(c->ctx, WEFT_ERR_UNSUPPORTED, "%d ranks; up to %d are possible", m->info.size,
+        wf_fail(c->ctx, WF_E_RANK_LIMIT, "%d ranks; up to %d are possible", m->info.size,
                 WF_COMM_MAX_RANKS);
     if (m->info.largest_tag < (WF_COMM_MAX_GROUPS + 1) << TAG_BITS)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s allows tags up to %d only; %d are needed", m->p->name,
+        wf_fail(c->ctx, WF_E_MPI, "%s allows tags up to %d only; %d are needed", m->p->name,
                 m->info.largest_tag, (WF_COMM_MAX_GROUPS + 1) << TAG_BITS);
 }
 
@@ -559,7 +559,7 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
 {
     Mpi *m = wf_sys_alloc(sizeof *m);
     if (!m)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(c->ctx, WF_E_MEMORY, "out of memory");
     c->state = m;
     c->transport = &mpi;
     m->p = wf_find_plugin(c, info, host_comm);
@@ -567,7 +567,7 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
         m->info = (WfMpiInfo){.local_rank = info->local_rank, .local_size = info->local_size};
     const char *err = m->p->open(host_comm, &m->world, &m->info);
     if (err)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be used: %s", m->p->name, err);
+        wf_fail(c->ctx, WF_E_MPI, "%s cannot be used: %s", m->p->name, err);
     if (!host_comm)
         check_world(c, info, m);
     c->rank = m->info.rank;
@@ -591,8 +591,8 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
     m->notice_tag = WF_COMM_MAX_GROUPS << TAG_BITS;
     m->notice_request = wf_sys_alloc(m->p->request_size);
     if (!m->notice_request)
-        wf_fail(c->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(c->ctx, WF_E_MEMORY, "out of memory");
     err = m->p->recv(m->world, m->notice, sizeof m->notice, -1, m->notice_tag, m->notice_request);
     if (err)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be used: %s", m->p->name, err);
+        wf_fail(c->ctx, WF_E_MPI, "%s cannot be used: %s", m->p->name, err);
 }

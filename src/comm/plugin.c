@@ -20,9 +20,7 @@ static bool loaded_is_openmpi(void)
     return strstr(text, "Open MPI") != NULL;
 }
 
-/* Looks in WEFT_PLUGIN_DIR, beside the library or program that holds this code, beside the program, and where
- * an installation puts plugins. Raises with what the loader said. */
-static void *find_plugin(WfComm *c, const char *which)
+const char *wf_comm_plugin(WfArena *a, const char *which)
 {
     static const char *const below[] = {"", "/weft", "/../lib/weft", "/../lib/x86_64-linux-gnu/weft", "/.."};
     char name[64], folders[3][4096] = {{0}};
@@ -39,20 +37,26 @@ static void *find_plugin(WfComm *c, const char *which)
         if (i && slash)
             *slash = 0;
         for (size_t k = 0; folders[i][0] && k < (i ? WF_LEN(below) : 1); k++) {
-            char *path = wf_arena_printf(c->arena, "%s%s/%s", folders[i], below[k], name);
-            if (access(path, R_OK) != 0)
-                continue;
-            /* Global: components of Open MPI that are loaded later look for its symbols. */
-            void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-            if (library)
-                return library;
-            wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "%s cannot be loaded: %s", path, dlerror());
+            char *path = wf_arena_printf(a, "%s%s/%s", folders[i], below[k], name);
+            if (access(path, R_OK) == 0)
+                return path;
         }
     }
-    wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL,
-               "Build Weft where that MPI's headers are installed, or name the folder of the plugin by "
-               "WEFT_PLUGIN_DIR.",
-               "%s, which drives this MPI, is not found", name);
+    return NULL;
+}
+
+/* Raises with what the loader said. */
+static void *find_plugin(WfComm *c, const char *which)
+{
+    const char *path = wf_comm_plugin(c->arena, which);
+    if (!path)
+        wf_fail_at(c->ctx, WF_E_MPI, NULL,
+                   "Build Weft where that MPI's headers are installed, or name the folder of the plugin by WEFT_PLUGIN_DIR.",
+                   "libweft-mpi-%s.so, which drives this MPI, is not found", which);
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* global: components of Open MPI that are loaded later look for its symbols */
+    if (!library)
+        wf_fail(c->ctx, WF_E_MPI, "%s cannot be loaded: %s", path, dlerror());
+    return library;
 }
 
 static const char *plugin_name(const WfLaunchInfo *info, void *host_comm)
@@ -73,6 +77,6 @@ const WfMpiPlugin *wf_find_plugin(WfComm *c, const WfLaunchInfo *info, void *hos
     *(void **)&get = dlsym(library, "wf_mpi_plugin");
     const WfMpiPlugin *p = get ? get() : NULL;
     if (!p || p->abi != WF_MPI_ABI)
-        wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "the MPI plugin belongs to another version of Weft");
+        wf_fail(c->ctx, WF_E_MPI, "the MPI plugin belongs to another version of Weft");
     return p;
 }

@@ -88,6 +88,14 @@ typedef struct {
     bool borrowed;                         /* not this struct's to close */
 } WfShared;
 
+/* ---- what ranks write to stderr: OUT/rank-N.log ---- */
+typedef struct WfTee WfTee;
+WfTee *wf_tee_open(WfCtx *ctx, WfArena *a, const char *out, int rank); /* raises; closed with the arena */
+int wf_tee_write_end(const WfTee *t);    /* for the rank to inherit as its stderr */
+int wf_tee_read_end(const WfTee *t);     /* -1: all was read */
+void wf_tee_started(WfTee *t);           /* the rank has its end */
+void wf_tee_read(WfTee *t);              /* what is there now; never waits */
+
 static inline WfRankCell *wf_rank_cell(const WfShared *s, int rank)
 {
     return (WfRankCell *)((char *)s->head + s->head->ranks) + rank;

@@ -47,7 +47,7 @@ static void map_file(WfCtx *ctx, int fd, size_t bytes, WfShared *out)
     if (p == MAP_FAILED) {
         int err = errno;
         close(fd);
-        wf_fail(ctx, WEFT_ERR_MEMORY,
+        wf_fail(ctx, WF_E_MEMORY,
                 "the memory shared between ranks (%zu MB of addresses) cannot be mapped: %s", bytes >> 20,
                 strerror(err));
     }
@@ -57,7 +57,7 @@ static void map_file(WfCtx *ctx, int fd, size_t bytes, WfShared *out)
 void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
 {
     if (ranks < 1 || ranks > WF_COMM_MAX_LOCAL)
-        wf_fail(ctx, WEFT_ERR_USAGE, "%d ranks on one host: 1 to %d are possible", ranks, WF_COMM_MAX_LOCAL);
+        wf_fail(ctx, WF_E_RANK_LIMIT, "%d ranks on one host: 1 to %d are possible", ranks, WF_COMM_MAX_LOCAL);
     uint64_t n = (uint64_t)ranks, end = 0, groups = WF_COMM_MAX_GROUPS;
     WfWorldHead h = {.magic = magic, .size = ranks, .world = ranks};
     place_table(&end, sizeof h);
@@ -74,7 +74,7 @@ void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
         int err = errno;
         if (fd >= 0)
             close(fd);
-        wf_fail(ctx, WEFT_ERR_IO, "the system gives no anonymous file for the ranks' shared memory: %s",
+        wf_fail(ctx, WF_E_SCRATCH, "the system gives no anonymous file for the ranks' shared memory: %s",
                 strerror(err));
     }
     map_file(ctx, fd, end, out);
@@ -88,7 +88,7 @@ void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out)
     if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h ||
         pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != magic ||
         (uint64_t)st.st_size < h.bytes || h.size != ranks)
-        wf_fail_at(ctx, WEFT_ERR_ENVIRONMENT, NULL, "Start all ranks with one program, through one launcher.",
+        wf_fail_at(ctx, WF_E_RANK_START, NULL, "Start all ranks with one program, through one launcher.",
                    "descriptor %d does not hold the shared memory of a world of %d ranks of this version", fd,
                    ranks);
     map_file(ctx, fd, h.bytes, out);

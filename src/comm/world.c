@@ -23,7 +23,7 @@ static double seconds_option(WfCtx *ctx, double given, const char *name, double 
         return fallback;
     double v = strtod(text, &end);
     if (*end || !(v > 0) || v > 1e9)
-        wf_fail(ctx, WEFT_ERR_USAGE, "%s=%s is no number of seconds above 0", name, text);
+        wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "%s=%s is no number of seconds above 0", name, text);
     return v;
 }
 
@@ -33,7 +33,7 @@ static WfCommKind kind_option(WfCtx *ctx, const WfCommOptions *o)
     if (o->kind != WF_COMM_AUTO || !text || !*text || !strcmp(text, "auto"))
         return o->kind;
     if (strcmp(text, "local") && strcmp(text, "mpi"))
-        wf_fail(ctx, WEFT_ERR_USAGE, "WEFT_COMM=%s: there are local, mpi and auto", text);
+        wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "WEFT_COMM=%s: there are local, mpi and auto", text);
     return !strcmp(text, "mpi") ? WF_COMM_MPI : WF_COMM_LOCAL;
 }
 
@@ -92,9 +92,9 @@ void wf_raise_failure(WfComm *c)
     const WfFailure *f = &c->shared.head->failure;
     wf_wait_failure(&c->shared);
     if (f->own && f->culprit != c->rank)
-        wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL,
+        wf_fail_at(c->ctx, WF_E_RANK_FAILED, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL,
                    "rank %d failed: %s", f->culprit, f->message);
-    wf_fail_at(c->ctx, WEFT_ERR_RANK, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL, "%s",
+    wf_fail_at(c->ctx, WF_E_RANK_FAILED, f->place[0] ? f->place : NULL, f->hint[0] ? f->hint : NULL, "%s",
                f->message);
 }
 
@@ -146,12 +146,12 @@ WfGroup *wf_group_new(WfComm *c, const char *name, const int *ranks, int n)
         if (g->ranks[i] == c->rank)
             g->rank = i;
         if (g->ranks[i] < 0 || g->ranks[i] >= c->size || (i && g->ranks[i] <= g->ranks[i - 1]))
-            wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s: ranks must ascend and lie within the world of %d",
+            wf_fail(c->ctx, WF_E_RANK_GROUP, "group %s: ranks must ascend and lie within the world of %d",
                     name, c->size);
     }
     g->id = c->n_groups++;
     if (g->id >= WF_COMM_MAX_GROUPS)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s is one too many; a world has at most %d", name,
+        wf_fail(c->ctx, WF_E_RANK_LIMIT, "group %s is one too many; a world has at most %d", name,
                 WF_COMM_MAX_GROUPS);
     if (g->rank < 0)
         return NULL;
@@ -168,11 +168,11 @@ WfGroup *wf_comm_group(WfComm *c, const char *name, const int *ranks, int n)
         if (strcmp(g->name, name))
             continue;
         if (g == c->control || g->n != n || memcmp(g->ranks, ranks, (size_t)n * sizeof *ranks))
-            wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s exists, with other ranks", name);
+            wf_fail(c->ctx, WF_E_RANK_GROUP, "group %s exists, with other ranks", name);
         return g;
     }
     if (n < 1)
-        wf_fail(c->ctx, WEFT_ERR_USAGE, "group %s has no ranks", name);
+        wf_fail(c->ctx, WF_E_RANK_GROUP, "group %s has no ranks", name);
     return wf_group_new(c, name, ranks, n);
 }
 
@@ -298,13 +298,13 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
     bool mpi_launcher = info->by >= WF_BY_OPENMPI;
     bool several_hosts = c->local_size != c->size && info->by != WF_BY_PMIX;
     if (c->options.kind == WF_COMM_MPI && (info->by == WF_BY_WEFT || info->by == WF_BY_TORCHRUN))
-        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, "Start it as: mpirun -n N weft ...",
+        wf_fail_at(c->ctx, WF_E_TRANSPORT, NULL, "Start it as: mpirun -n N weft ...",
                    "the transport mpi needs an MPI launcher, but %s launched this rank", info->name);
     if (several_hosts && (info->by == WF_BY_TORCHRUN || c->options.kind == WF_COMM_LOCAL)) {
         char hint[160];
         snprintf(hint, sizeof hint, "Start it as: mpirun -n %d --host HOST1:%d,HOST2:%d weft ...", c->size,
                  c->local_size, c->local_size);
-        wf_fail_at(c->ctx, WEFT_ERR_USAGE, NULL, hint,
+        wf_fail_at(c->ctx, WF_E_TRANSPORT, NULL, hint,
                    "%d ranks, of which %d on this host: several hosts need MPI, and %s launched this one%s",
                    c->size, c->local_size, info->name,
                    c->options.kind == WF_COMM_LOCAL ? " with the transport local" : "");
@@ -312,7 +312,7 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
     if (c->options.kind == WF_COMM_MPI || (c->options.kind == WF_COMM_AUTO && mpi_launcher))
         wf_mpi_open(c, info, NULL);
     else if (info->by == WF_BY_PMIX)
-        wf_fail(c->ctx, WEFT_ERR_USAGE,
+        wf_fail(c->ctx, WF_E_TRANSPORT,
                 "a PMIx launcher does not say how many ranks there are; use the transport mpi");
     else
         wf_local_open(c, info);
@@ -355,10 +355,10 @@ WfComm *wf_comm_open(WfCtx *ctx, const WfCommOptions *options)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives its launcher */
         fcntl(info.fd, F_SETFD, FD_CLOEXEC);
         if (getppid() != info.launcher_pid)
-            wf_fail(ctx, WEFT_ERR_RANK, "the launcher of this rank (pid %d) has ended", info.launcher_pid);
+            wf_fail(ctx, WF_E_RANK_FAILED, "the launcher of this rank (pid %d) has ended", info.launcher_pid);
     }
     if (want > 0 && info.by != WF_BY_PMIX && want != info.size)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+        wf_fail_at(ctx, WF_E_LAUNCHER, NULL,
                    c->launcher ? "Leave --nproc away: the launcher says how many ranks there are." : NULL,
                    "%d ranks were asked for, but %s started %d", want, c->launcher ? c->launcher : "nobody",
                    info.size);

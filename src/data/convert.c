@@ -118,13 +118,13 @@ bool wf_feed_choose(WfOpening *op, const WfDataInput *in, const WfField *f, WfCo
         return false;
     c->sample_elements = feed->elements = elements(c->rank, c->shape);
     if (feed->raw_elements < 0 || feed->elements < 0 || feed->elements > INT64_MAX / 64)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s has samples that are too large", in->name);
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, NULL, "data: input %s has samples that are too large", in->name);
     feed->channels = c->rank > 1 && c->shape[1] > 0 ? c->shape[1] : 1;
     feed->inner = feed->elements / feed->channels;
     int lists[] = {r->mean.n, r->std.n};
     for (int i = 0; i < 2; i++)
         if (lists[i] > 1 && lists[i] != feed->channels)
-            wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe, "Give one number, or one for each.",
+            wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, "Give one number, or one for each.",
                        "recipe: %s.%s has %d numbers, and dimension 1 of the input is %lld", in->name, i ? "std" : "mean", lists[i],
                        (long long)feed->channels);
     return true;
@@ -218,7 +218,7 @@ static bool compute(const WfFeed *f, const WfVisit *v, const uint8_t *raw, uint8
             x = y / (float)number_of(&r->std, channel, 1);
         }
         if (!holds(f->to, x))
-            return wf_data_fault(v, WEFT_ERR_DATA, f->parts.at[0].field.path, NULL, "data: sample %lld, element %lld is %g, which is no %s",
+            return wf_data_fault(v, WF_E_DATA_VALUE, f->parts.at[0].field.path, NULL, "data: sample %lld, element %lld is %g, which is no %s",
                                  (long long)v->sample, (long long)i, x, wf_dtype_name(f->to));
         if (exact)
             wf_store_i64(f->to, out + (size_t)i * to, wf_load_i64(f->from, at));
@@ -238,7 +238,7 @@ static bool one_hot(const WfFeed *f, const WfVisit *v, const uint8_t *raw, uint8
     for (int64_t i = 0; i < f->raw_elements; i++) {
         int64_t k = wf_load_i64(f->from, raw + (size_t)i * from);
         if (k < 0 || k >= classes)
-            return wf_data_fault(v, WEFT_ERR_DATA, f->parts.at[0].field.path, NULL,
+            return wf_data_fault(v, WF_E_INDEX_RANGE, f->parts.at[0].field.path, NULL,
                                  "data: sample %lld, element %lld is %lld, and one_hot: %lld allows 0 to %lld", (long long)v->sample,
                                  (long long)i, (long long)k, (long long)classes, (long long)classes - 1);
         wf_store_f64(f->to, out + (size_t)(i * classes + k) * to, 1);

@@ -48,7 +48,7 @@ void wf_dataset_check_finite(const WfDataset *d);
 
 /* Why rows could not be read: written by whatever thread reads, raised by the loop. */
 typedef struct {
-    weft_status status;  /* WEFT_OK: nothing happened */
+    int kind;  /* of errors.list; 0: nothing happened */
     char place[512], message[512];
     const char *hint;    /* NULL, or a literal */
 } WfDataFault;

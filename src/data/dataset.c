@@ -43,14 +43,14 @@ void wf_data_damaged(WfOpening *op, const char *path, const char *kind, const ch
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(op->a, fmt, ap);
     va_end(ap);
-    wf_fail(op->ctx, WEFT_ERR_FILE, "%s: not a valid %s: %s", path, kind, text);
+    wf_fail(op->ctx, WF_E_DATA_FILE, "%s: not a valid %s: %s", path, kind, text);
 }
 
-bool wf_data_fault(const WfVisit *v, weft_status status, const char *path, const char *hint, const char *fmt, ...)
+bool wf_data_fault(const WfVisit *v, int kind, const char *path, const char *hint, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    v->fault->status = status;
+    v->fault->kind = kind;
     v->fault->hint = hint;
     snprintf(v->fault->place, sizeof v->fault->place, "%s", path);
     vsnprintf(v->fault->message, sizeof v->fault->message, fmt, ap);
@@ -60,7 +60,7 @@ bool wf_data_fault(const WfVisit *v, weft_status status, const char *path, const
 
 void wf_data_raise(WfCtx *ctx, const WfDataFault *f)
 {
-    wf_fail_at(ctx, f->status, *f->place ? f->place : NULL, f->hint, "%s", f->message);
+    wf_fail_at(ctx, f->kind, *f->place ? f->place : NULL, f->hint, "%s", f->message);
 }
 
 bool wf_data_read(const WfVisit *v, const WfBytes *b, int64_t offset, void *p, size_t n)
@@ -68,7 +68,7 @@ bool wf_data_read(const WfVisit *v, const WfBytes *b, int64_t offset, void *p, s
     int err = wf_bytes_read(b, offset, p, n);
     if (!err)
         return true;
-    return wf_data_fault(v, WEFT_ERR_IO, wf_bytes_path(b), err == WF_BYTES_CHANGED ? "Leave the data alone while a run uses them." : NULL,
+    return wf_data_fault(v, WF_E_IO, wf_bytes_path(b), err == WF_BYTES_CHANGED ? "Leave the data alone while a run uses them." : NULL,
                          "data: cannot read %zu bytes at offset %lld: %s", n, (long long)offset, wf_bytes_error(err));
 }
 
@@ -128,10 +128,10 @@ static const char *split_source(WfOpening *op, Source *s)
     for (const char *p = s->text; p <= equals; p += strcspn(p, ",=") + 1) {
         char *name = wf_arena_strndup(op->a, p, strcspn(p, ",="));
         if (s->n_names == NAMES)
-            wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, NULL, "data: more than %d names before the =", NAMES);
+            wf_fail_at(op->ctx, WF_E_DATA_WHICH, s->text, NULL, "data: more than %d names before the =", NAMES);
         for (int i = 0; i < s->n_names; i++)
             if (!strcmp(s->names[i], name))
-                wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, NULL, "data: input %s is named twice", name);
+                wf_fail_at(op->ctx, WF_E_DATA_TWICE, s->text, NULL, "data: input %s is named twice", name);
         s->names[s->n_names++] = name;
     }
     return equals + 1;
@@ -150,7 +150,7 @@ static void check_names(WfOpening *op, Source *s)
         }
         const char *near = wf_nearest(s->names[i], names, n);
         if (op->use != WF_DATA_PREDICT)
-            wf_fail_at(op->ctx, WEFT_ERR_DATA, s->text, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
+            wf_fail_at(op->ctx, WF_E_DATA_NAME, s->text, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
                        "data: the model has no input %s; its inputs are %s", s->names[i], input_names(op));
     }
     s->skipped = s->n_names && !known;
@@ -166,16 +166,16 @@ static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
         size = wf_bytes_size(f->bytes) < HEAD ? (size_t)wf_bytes_size(f->bytes) : HEAD;
         int err = wf_bytes_read(f->bytes, 0, head, size);
         if (err)
-            wf_fail(op->ctx, WEFT_ERR_IO, "%s: cannot read: %s", path, wf_bytes_error(err));
+            wf_fail(op->ctx, WF_E_IO, "%s: cannot read: %s", path, wf_bytes_error(err));
     }
     for (size_t i = 0; i < WF_LEN(formats) && !f->format; i++)
         if (formats[i]->knows(f, f->bytes ? head : NULL, size))
             f->format = formats[i];
     if (!f->format)
-        wf_fail_at(op->ctx, WEFT_ERR_FILE, path, "docs/data.md lists the formats; convert the file to one of them.",
+        wf_fail_at(op->ctx, WF_E_DATA_FILE, path, "docs/data.md lists the formats; convert the file to one of them.",
                    "data: the file is of no known format");
     if (!s->n_names && !f->format->named)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, path, "write --data NAME=FILE", "data: %s does not say which input it feeds; the inputs are %s",
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, path, "write --data NAME=FILE", "data: %s does not say which input it feeds; the inputs are %s",
                    f->format->name, input_names(op));
     if (f->format->open)
         f->format->open(op, f);
@@ -207,7 +207,7 @@ static void add_part(WfOpening *op, WfColumn *c, const WfField *f)
         WfStr have = {.arena = op->a}, want = {.arena = op->a};
         put_shape(&have, f->dtype, f->rank, f->shape, false);
         put_shape(&want, in->dtype, in->rank, in->shape, true);
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path,
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path,
                    f->dtype != in->dtype ? "convert the file; without a recipe Weft only widens integers and scales pictures of bytes" : NULL,
                    "data: input %s expects %s, but the file holds %s", in->name, want.at, have.at);
     }
@@ -222,12 +222,12 @@ static void add_part(WfOpening *op, WfColumn *c, const WfField *f)
         WfStr have = {.arena = op->a}, want = {.arena = op->a};
         put_shape(&have, f->dtype, this.rank, this.shape, true);
         put_shape(&want, c->dtype, c->rank, c->shape, true);
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s: this file holds %s, and %s holds %s", in->name, have.at, c->path,
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, NULL, "data: input %s: this file holds %s, and %s holds %s", in->name, have.at, c->path,
                    want.at);
     }
     WF_PUSH(op->a, &c->feed->parts, ((WfPart){*f, c->shape[0]}));
     if (!wf_add_ok(c->shape[0], f->shape[0], &c->shape[0]))
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s has too many samples", in->name);
+        wf_fail_at(op->ctx, WF_E_DATA_COUNT, f->path, NULL, "data: input %s has too many samples", in->name);
 }
 
 static void no_data(Opening *o, const char *input)
@@ -237,7 +237,7 @@ static void no_data(Opening *o, const char *input)
         for (int k = 0; k < o->sources[i].n_files && !o->sources[i].n_names; k++)
             if (o->sources[i].files[k].format->names)
                 o->sources[i].files[k].format->names(&o->op, &o->sources[i].files[k], &have);
-    wf_fail_at(o->op.ctx, WEFT_ERR_DATA, NULL, "name the file: --data NAME=FILE", "data: input %s has no data%s%s", input,
+    wf_fail_at(o->op.ctx, WF_E_DATA_MISSING, NULL, "name the file: --data NAME=FILE", "data: input %s has no data%s%s", input,
                have.n ? "; the files hold " : "", have.n ? have.at : "");
 }
 
@@ -326,15 +326,15 @@ WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse
         c->feed->seed = (uint64_t)o->seed;
         c->feed->random = use == WF_DATA_TRAIN;
         if (i > 0 && c->shape[0] != d->samples)
-            wf_fail_at(ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s has %lld samples, but input %s has %lld",
+            wf_fail_at(ctx, WF_E_DATA_COUNT, c->path, NULL, "data: input %s has %lld samples, but input %s has %lld",
                        inputs[i].name, (long long)c->shape[0], inputs[0].name, (long long)d->samples);
         d->samples = c->shape[0];
         if (d->samples == 0)
-            wf_fail_at(ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s has no samples", inputs[i].name);
+            wf_fail_at(ctx, WF_E_DATA_COUNT, c->path, NULL, "data: input %s has no samples", inputs[i].name);
     }
     for (int i = 0; i < all.n_sources; i++)
         if (!all.sources[i].used && !all.sources[i].skipped)
-            wf_fail_at(ctx, WEFT_ERR_DATA, all.sources[i].text, NULL, "data: the file feeds no input");
+            wf_fail_at(ctx, WF_E_DATA_WHICH, all.sources[i].text, NULL, "data: the file feeds no input");
     return d;
 }
 
@@ -387,7 +387,7 @@ bool wf_dataset_read(const WfDataset *d, int column, int64_t epoch, const int64_
     WfVisit v = {.seed = f->seed, .epoch = epoch, .random = f->random, .fault = fault};
     uint8_t *memory = plain ? NULL : wf_sys_alloc(chunk + raw + 1);
     if (!plain && !memory)
-        return wf_data_fault(&v, WEFT_ERR_MEMORY, c->path, NULL, "out of memory for samples of %zu bytes", raw);
+        return wf_data_fault(&v, WF_E_MEMORY, c->path, NULL, "out of memory for samples of %zu bytes", raw);
     bool ok = true;
     for (int64_t i = 0; i < count && ok;) {
         const WfPart *p = part_of(f, index[i]);
@@ -429,7 +429,7 @@ void wf_dataset_check_finite(const WfDataset *d)
             for (int64_t e = 0; e < c->sample_elements; e++) {
                 double v = wf_load_f64(t, sample + (size_t)e * size);
                 if (!isfinite(v))
-                    wf_fail_at(d->ctx, WEFT_ERR_DATA, c->path, NULL, "data: input %s: sample %lld, element %lld is %s",
+                    wf_fail_at(d->ctx, WF_E_DATA_NOT_FINITE, c->path, NULL, "data: input %s: sample %lld, element %lld is %s",
                                c->input->name, (long long)s, (long long)e, isnan(v) ? "nan" : "infinite");
             }
         }

@@ -30,7 +30,7 @@ void wf_data_list(WfCtx *ctx, WfArena *a, const char *path, WfStrings *files, Wf
 {
     DIR *d = opendir(path);
     if (!d)
-        wf_fail(ctx, WEFT_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        wf_fail(ctx, WF_E_IO, "%s: cannot open: %s", path, strerror(errno));
     WfDefer *closing = wf_defer(ctx, close_folder, d);
     for (struct dirent *e; (e = readdir(d));) {
         if (e->d_name[0] == '.')
@@ -56,9 +56,9 @@ static void expand_glob(WfOpening *op, const char *pattern, WfStrings *out)
     int rc = glob(pattern, GLOB_NOSORT, NULL, g);
     WfDefer *freeing = wf_defer(op->ctx, free_glob, g);
     if (rc == GLOB_NOSPACE)
-        wf_fail(op->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(op->ctx, WF_E_MEMORY, "out of memory");
     if (rc)
-        wf_fail(op->ctx, WEFT_ERR_IO, "%s: no file fits the pattern", pattern);
+        wf_fail(op->ctx, WF_E_IO, "%s: no file fits the pattern", pattern);
     for (size_t i = 0; i < g->gl_pathc; i++)
         WF_PUSH(op->a, out, wf_arena_strdup(op->a, g->gl_pathv[i]));
     qsort(out->at, (size_t)out->n, sizeof *out->at, by_name);
@@ -75,7 +75,7 @@ void wf_data_expand(WfOpening *op, const char *pattern, WfStrings *out)
     if (wf_data_is_folder(pattern)) {
         wf_data_list(op->ctx, op->a, pattern, out, &folders);
         if (!folders.n && !out->n)
-            wf_fail(op->ctx, WEFT_ERR_DATA, "%s: the folder is empty", pattern);
+            wf_fail(op->ctx, WF_E_DATA_COUNT, "%s: the folder is empty", pattern);
         if (!folders.n)
             return;
         out->n = 0; /* a folder of folders is one thing: classes of images */

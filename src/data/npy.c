@@ -101,16 +101,16 @@ static void read_type(Header *h, const char *descr, Array *out)
         if (strcmp(descr + (order != 0), types[i].descr) || (order != '<' && order != '|' && order != '=' && order != '>'))
             continue;
         if (order == '>' && types[i].width > 1)
-            wf_fail_at(h->op->ctx, WEFT_ERR_UNSUPPORTED, h->path, "In Python: a.astype(a.dtype.newbyteorder('<'))",
+            wf_fail_at(h->op->ctx, WF_E_DATA_KIND, h->path, "In Python: a.astype(a.dtype.newbyteorder('<'))",
                        "data: the array is big-endian ('%s')", descr);
         out->dtype = types[i].dtype;
         out->width = types[i].width;
         return;
     }
     if (strchr(descr, 'O'))
-        wf_fail_at(h->op->ctx, WEFT_ERR_UNSUPPORTED, h->path, "In Python: a.astype('float32')",
+        wf_fail_at(h->op->ctx, WF_E_DATA_KIND, h->path, "In Python: a.astype('float32')",
                    "data: the array holds Python objects ('%s'); Weft reads no pickles", descr);
-    wf_fail_at(h->op->ctx, WEFT_ERR_UNSUPPORTED, h->path, "In Python: a.astype('float32')",
+    wf_fail_at(h->op->ctx, WF_E_DATA_KIND, h->path, "In Python: a.astype('float32')",
                "data: element type '%.40s' is none of float16/32/64, int8/16/32/64, uint8/16/32, bool", descr);
 }
 
@@ -139,7 +139,7 @@ static void read_header(Header *h, const uint8_t *p, size_t n, int64_t size, Arr
         skip_blank(h);
         if (key && !strcmp(key, "descr") && !(seen & 1)) {
             if (!(descr = take_string(h)))
-                wf_fail_at(h->op->ctx, WEFT_ERR_UNSUPPORTED, h->path, "Save each field as an array of its own.",
+                wf_fail_at(h->op->ctx, WF_E_DATA_KIND, h->path, "Save each field as an array of its own.",
                            "data: the array is structured: its elements have fields");
             read_type(h, descr, out);
             seen |= 1;
@@ -170,9 +170,9 @@ static void read_header(Header *h, const uint8_t *p, size_t n, int64_t size, Arr
     if (out->bytes != size - out->start)
         bad(h, "its header describes %lld bytes of data, and %lld follow it", (long long)out->bytes, (long long)(size - out->start));
     if (!out->rank)
-        wf_fail_at(h->op->ctx, WEFT_ERR_DATA, h->path, NULL, "data: the array has no dimensions, so no samples");
+        wf_fail_at(h->op->ctx, WF_E_DATA_COUNT, h->path, NULL, "data: the array has no dimensions, so no samples");
     if (fortran && out->rank > 1 && out->bytes)
-        wf_fail_at(h->op->ctx, WEFT_ERR_UNSUPPORTED, h->path, "In Python: numpy.ascontiguousarray(a)",
+        wf_fail_at(h->op->ctx, WF_E_DATA_KIND, h->path, "In Python: numpy.ascontiguousarray(a)",
                    "data: the array is in Fortran order, where a sample's values do not lie together");
 }
 
@@ -218,7 +218,7 @@ static void open_npy(WfOpening *op, WfDataFile *f)
     size_t n = size < (int64_t)sizeof head ? (size_t)size : sizeof head;
     int err = wf_bytes_read(f->bytes, 0, head, n);
     if (err)
-        wf_fail(op->ctx, WEFT_ERR_IO, "%s: cannot read: %s", f->path, wf_bytes_error(err));
+        wf_fail(op->ctx, WF_E_IO, "%s: cannot read: %s", f->path, wf_bytes_error(err));
     f->own = WF_NEW(op->a, Array);
     read_header(&h, head, n, size, f->own);
 }
@@ -228,7 +228,7 @@ static bool npy_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     const Array *x = f->own;
     (void)in, (void)place;
     if (names_n > 1)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: an .npy file feeds one input, not %d", names_n);
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, NULL, "data: an .npy file feeds one input, not %d", names_n);
     fill_field(x, out);
     out->bytes = f->bytes;
     out->start = x->start;
@@ -274,11 +274,11 @@ static uint8_t *room_for(WfOpening *op, const WfDataFile *f, const Member *m)
 {
     int64_t free = wf_memory_available(op->ctx, 1, 0, 0);
     if (m->entry.size > SMALL && m->entry.size / RATIO > m->entry.packed)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "Save it with numpy.savez, which does not compress.",
+        wf_fail_at(op->ctx, WF_E_DATA_UNPACKED, f->path, "Save it with numpy.savez, which does not compress.",
                    "data: array %s unpacks to %zu times its size; above %d MiB Weft allows %d", m->name, m->entry.size / m->entry.packed,
                    SMALL >> 20, RATIO);
     if ((int64_t)m->entry.size < 0 || (int64_t)m->entry.size > free / 2)
-        wf_fail_at(op->ctx, WEFT_ERR_MEMORY, f->path, "Save it with numpy.savez: what is not compressed stays on the disk.",
+        wf_fail_at(op->ctx, WF_E_MEMORY, f->path, "Save it with numpy.savez: what is not compressed stays on the disk.",
                    "data: array %s needs %.1f MB unpacked, and %.1f MB of memory are left", m->name, (double)m->entry.size / 1048576.0,
                    (double)free / 1048576.0);
     return wf_arena_alloc(op->a, m->entry.size);
@@ -294,7 +294,7 @@ static bool npz_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     if (!m && place < 0)
         return false;
     if (!m)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: the file holds %d arrays, and none is called %s", x->n, in->name);
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, NULL, "data: the file holds %d arrays, and none is called %s", x->n, in->name);
     Header h = {.op = op, .path = f->path, .name = m->name};
     Array array = {0};
     WfArena *scratch = wf_arena_scratch(op->ctx);

@@ -123,7 +123,7 @@ bool wf_data_ends_with(const char *path, const char *extension); /* in either ca
 
 void WF_NORETURN wf_data_damaged(WfOpening *op, const char *path, const char *kind, const char *fmt, ...) WF_PRINTF(4, 5);
 /* Fills a fault; returns false. */
-bool wf_data_fault(const WfVisit *v, weft_status status, const char *path, const char *hint, const char *fmt, ...) WF_PRINTF(5, 6);
+bool wf_data_fault(const WfVisit *v, int kind, const char *path, const char *hint, const char *fmt, ...) WF_PRINTF(5, 6);
 bool wf_data_read(const WfVisit *v, const WfBytes *b, int64_t offset, void *p, size_t n); /* wf_bytes_read with a fault */
 
 /* ---- random numbers (order.c) ---- */

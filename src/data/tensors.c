@@ -37,7 +37,7 @@ static bool safetensors_field(WfOpening *op, WfDataFile *f, const WfDataInput *i
     if (!t && place < 0)
         return false;
     if (!t)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: the file holds %d tensors, and none is called %s", own->tensors->n, in->name);
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, NULL, "data: the file holds %d tensors, and none is called %s", own->tensors->n, in->name);
     out->dtype = t->dtype;
     out->rank = t->rank;
     memcpy(out->shape, t->shape, sizeof out->shape);
@@ -82,7 +82,7 @@ static bool idx_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
 {
     const WfTensor *t = f->own;
     if (names_n > 1)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: an IDX file feeds one input, not %d", names_n);
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, NULL, "data: an IDX file feeds one input, not %d", names_n);
     (void)in, (void)place;
     out->dtype = t->dtype;
     out->rank = t->rank;

@@ -63,7 +63,7 @@ static void open_tokens(WfOpening *op, WfDataFile *f)
         if (size < HEADER)
             wf_data_damaged(op, f->path, "token file", "it has %lld bytes, fewer than llm.c's header", (long long)size);
         if (word(head, 1) != headers[row].version)
-            wf_fail_at(op->ctx, WEFT_ERR_UNSUPPORTED, f->path, "Version 1 with magic 20240520 and version 7 with 20240801 are known.",
+            wf_fail_at(op->ctx, WF_E_DATA_KIND, f->path, "Version 1 with magic 20240520 and version 7 with 20240801 are known.",
                        "data: llm.c's header has magic %u and version %u", word(head, 0), word(head, 1));
         if ((int32_t)word(head, 2) <= 0)
             wf_data_damaged(op, f->path, "token file", "its header says that it holds %d tokens", (int32_t)word(head, 2));
@@ -72,7 +72,7 @@ static void open_tokens(WfOpening *op, WfDataFile *f)
                             word(head, 2), s->width, (long long)(size - HEADER));
     }
     if ((size - s->start) % s->width)
-        wf_fail_at(op->ctx, WEFT_ERR_FILE, f->path, "Is it of uint32 tokens (tokens: u32 in the recipe), a text (tokens: bytes), or cut off?",
+        wf_fail_at(op->ctx, WF_E_DATA_FILE, f->path, "Is it of uint32 tokens (tokens: u32 in the recipe), a text (tokens: bytes), or cut off?",
                    "data: %lld bytes are no multiple of the %d bytes of a token", (long long)size, s->width);
     s->count = (size - s->start) / s->width;
 }
@@ -108,7 +108,7 @@ static bool too_large(const WfField *f, const WfVisit *v, const Windows *w, cons
     for (uint32_t x = 0;; raw += w->stream->width, at++) {
         memcpy(&x, raw, (size_t)w->stream->width);
         if (x >= w->limit)
-            return wf_data_fault(v, WEFT_ERR_DATA, f->path, "Another tokenizer, or tokens of another width (tokens: u16 or u32 in the recipe)?",
+            return wf_data_fault(v, WF_E_INDEX_RANGE, f->path, "Another tokenizer, or tokens of another width (tokens: u16 or u32 in the recipe)?",
                                  "data: token %lld, at byte %lld, is %u; it must be below %lld", (long long)at,
                                  (long long)(w->stream->start + at * w->stream->width), x, (long long)w->limit);
     }
@@ -160,14 +160,14 @@ static int64_t window_length(WfOpening *op, const WfDataFile *f, const WfDataInp
 {
     int64_t fixed = in->rank == 2 ? in->shape[1] : -1, asked = f->recipe->length;
     if (in->rank != 2 || (in->dtype != WF_I64 && in->dtype != WF_I32))
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL,
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, NULL,
                    "data: input %s has type %s and %d dimensions; windows of tokens are i64[*, length] or i32[*, length]", in->name,
                    wf_dtype_name(in->dtype), in->rank);
     if (fixed > 0 && asked && asked != fixed)
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe, NULL, "recipe: length: %lld, but input %s was exported with %lld", (long long)asked,
+        wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, NULL, "recipe: length: %lld, but input %s was exported with %lld", (long long)asked,
                    in->name, (long long)fixed);
     if (fixed <= 0 && !asked && !in->usual[1])
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe, NULL, "data: how long are the windows of input %s? Say length: N in a recipe", in->name);
+        wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, NULL, "data: how long are the windows of input %s? Say length: N in a recipe", in->name);
     return fixed > 0 ? fixed : asked ? asked : in->usual[1];
 }
 
@@ -177,7 +177,7 @@ static bool tokens_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, in
     const WfRecipe *r = f->recipe;
     Windows *w = out->own = WF_NEW(op->a, Windows);
     if (names_n > 2)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "--data x,y=FILE: x gets tokens, y those that follow them", "data: tokens feed one input or two, not %d", names_n);
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, "--data x,y=FILE: x gets tokens, y those that follow them", "data: tokens feed one input or two, not %d", names_n);
     w->stream = s;
     w->length = window_length(op, f, in);
     w->stride = r->stride ? r->stride : w->length;
@@ -185,7 +185,7 @@ static bool tokens_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, in
     w->limit = r->vocab ? r->vocab : in->dtype == WF_I32 ? (int64_t)INT32_MAX + 1 : (int64_t)UINT32_MAX + 1;
     int64_t need = w->length + (names_n > 1);
     if (s->count < need)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "Leave it out, or join it with another file: no window reaches into a second one.",
+        wf_fail_at(op->ctx, WF_E_FEW_SAMPLES, f->path, "Leave it out, or join it with another file: no window reaches into a second one.",
                    "data: the file holds %lld tokens, and a window needs %lld", (long long)s->count, (long long)need);
     out->dtype = in->dtype;
     out->rank = 2;

@@ -71,7 +71,7 @@ static pid_t start(Cc *c, char *const *argv, const char *log)
     int rc = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&fa);
     if (rc)
-        wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, NULL, install, "the C compiler '%s' cannot be started: %s", argv[0],
+        wf_fail_at(c->ctx, WF_E_COMPILER_MISSING, NULL, install, "the C compiler '%s' cannot be started: %s", argv[0],
                    strerror(rc));
     return pid;
 }
@@ -81,16 +81,18 @@ static void finish(Cc *c, pid_t pid, const char *log)
     int st;
     while (waitpid(pid, &st, 0) < 0)
         if (errno != EINTR)
-            wf_fail(c->ctx, WEFT_ERR_ENVIRONMENT, "the C compiler was lost: %s", strerror(errno));
+            wf_fail(c->ctx, WF_E_COMPILER_FAILED, "the C compiler was lost: %s", strerror(errno));
     if (WIFEXITED(st) && WEXITSTATUS(st) == 0)
         return;
     char *said = "";
     if (wf_file_exists(log)) {
         WfFile *f = wf_file_map(c->ctx, c->a, log);
         said = wf_arena_strndup(c->a, (const char *)f->at, f->size < 600 ? f->size : 600);
+        for (size_t n = strlen(said); n && said[n - 1] == '\n'; n--)
+            said[n - 1] = 0;
     }
     const char *keep = wf_env("WEFT_KEEP_C");
-    wf_fail_at(c->ctx, WEFT_ERR_ENVIRONMENT, keep ? log : NULL, "Set WEFT_CC to gcc 9 or later, or clang 12 or later.",
+    wf_fail_at(c->ctx, WF_E_COMPILER_FAILED, keep ? log : NULL, "Set WEFT_CC to gcc 9 or later, or clang 12 or later.",
                "the C compiler '%s' failed on a generated kernel: %s", c->cc, said);
 }
 
@@ -209,6 +211,7 @@ static void compile_all(Cc *c, const WfKernelSource *k, int n, char **objs, int 
 {
     for (int i = 0; i < n; i++) {
         char hex[65], *cached = NULL;
+        wf_progress(c->ctx, "kernels", i - c->running, n);
         if (c->cache_dir) {
             key_of(c, &k[i], hex);
             objs[i] = cached = wf_arena_printf(c->a, "%s/k/%.2s/%s.o", c->cache_dir, hex, hex + 2);
@@ -228,8 +231,10 @@ static void compile_all(Cc *c, const WfKernelSource *k, int n, char **objs, int 
         c->run[c->running++].cached = cached;
         ++*n_compiled;
     }
-    while (c->running)
+    while (c->running) {
         wait_oldest(c, objs);
+        wf_progress(c->ctx, "kernels", n - c->running, n);
+    }
     if (c->damaged)
         wf_log(c->ctx, WF_LOG_WARN, "cached kernels were damaged and are compiled again: %d, the first %s", c->damaged,
                c->first_damaged);
@@ -258,7 +263,7 @@ static void with_one_compiler(void *p)
     c->march = t->isa >= 4 ? "-march=x86-64-v4" : "-march=x86-64-v3";
     c->cache_dir = t->cache_dir;
     if (!mkdtemp(tmp))
-        wf_fail(t->ctx, WEFT_ERR_IO, "no scratch folder '%s' can be made: %s", tmp, strerror(errno));
+        wf_fail(t->ctx, WF_E_SCRATCH, "no scratch folder '%s' can be made: %s", tmp, strerror(errno));
     c->dir = tmp;
     WfDefer *cleanup = wf_defer(t->ctx, clean_up, c);
     c->version = version_of(c);
@@ -283,7 +288,7 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
     Task t = {ctx, a, k, n, isa, cache_dir, NULL, object, size, n_compiled};
     WfDiag first = {0};
     if (!n_cc)
-        wf_fail_at(ctx, WEFT_ERR_ENVIRONMENT, NULL, install,
+        wf_fail_at(ctx, WF_E_COMPILER_MISSING, NULL, install,
                    "no C compiler was found: PATH has no cc, gcc, clang, gcc-NN or clang-NN");
     for (int i = 0; i < n_cc; i++) {
         t.cc = cc[i];
@@ -293,11 +298,11 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
         if (s != WEFT_ERR_ENVIRONMENT)
             wf_reraise(ctx, s);
         if (!i) /* the first failure is reported when none works */
-            first = (WfDiag){.code = s, .message = wf_arena_strdup(a, ctx->diag.message),
+            first = (WfDiag){.kind = ctx->diag.kind, .message = wf_arena_strdup(a, ctx->diag.message),
                              .place = ctx->diag.place ? wf_arena_strdup(a, ctx->diag.place) : NULL,
                              .hint = ctx->diag.hint ? wf_arena_strdup(a, ctx->diag.hint) : NULL};
         if (i + 1 < n_cc)
             wf_log(ctx, WF_LOG_WARN, "%s does not compile the kernels, %s is tried", cc[i], cc[i + 1]);
     }
-    wf_fail_at(ctx, first.code, first.place, first.hint, "%s", first.message);
+    wf_fail_at(ctx, first.kind, first.place, first.hint, "%s", first.message);
 }

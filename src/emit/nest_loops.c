@@ -37,7 +37,7 @@ bool wf_em_is_full(Em *m, WfVal v, WfDim *ix)
     if (wf_em_candidate(m, x->rank, x->shape, false, ix))
         return true;
     if (!wf_em_candidate(m, x->rank, x->shape, true, ix))
-        wf_fail(m->g->ctx, WEFT_ERR_INTERNAL, "a kernel's result %s does not fit its loops",
+        wf_fail(m->g->ctx, WF_E_BUG, "a kernel's result %s does not fit its loops",
                 wf_shape_text(m->g, v));
     return false;
 }
@@ -113,7 +113,7 @@ static void gather_touched(Em *m)
             WfVal x = wf_tensor(n, 0);
             WfDim ix[WF_MAX_RANK] = {0};
             if (!wf_em_candidate(m, wf_value(m->g, x)->rank, wf_value(m->g, x)->shape, false, ix))
-                wf_fail_node(m->g, n, WEFT_ERR_INTERNAL, "a reduction does not fit its kernel's loops");
+                wf_fail_node(m->g, n, WF_E_BUG, "a reduction does not fit its kernel's loops");
             wf_em_eval(m, x, ix, &none);
             if (is_arg(n))
                 touch(m, wf_em_reduce_position(m, n, ix));

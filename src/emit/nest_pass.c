@@ -76,7 +76,7 @@ static void accumulate(Em *m, Acc *acc, bool only, const Guards *none)
                                 v.id, suffix[acc->cls], neutral(m, n, acc->cls));
     const char *tpl = acc->cls == C_B ? n->op->c_bool : acc->cls <= C_D ? n->op->c_float : n->op->c_int;
     if (!tpl)
-        wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "not defined for %s",
+        wf_fail_node(m->g, n, WF_E_OP_FORM, "not defined for %s",
                      wf_dtype_name(wf_value(m->g, x)->dtype));
     wf_str_printf(s, "r%d = ", acc->acc);
     for (const char *p = tpl; *p; p++) {

@@ -20,7 +20,7 @@ static const char *symbol_name(void *user, int id)
     for (int i = 0; i < m->n_symbols; i++)
         if (m->symbols[i] == id)
             return wf_arena_printf(m->a, "s[%d]", WF_S_SYMBOLS + i);
-    wf_fail(m->g->ctx, WEFT_ERR_INTERNAL, "a kernel depends on unknown symbol %s", wf_esym_name(m->e, id));
+    wf_fail(m->g->ctx, WF_E_BUG, "a kernel depends on unknown symbol %s", wf_esym_name(m->e, id));
 }
 
 WfDim wf_em_merged(Em *m, WfDim d)

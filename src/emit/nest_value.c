@@ -127,7 +127,7 @@ static Val view(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
             if (known == 1 || wf_em_provable(m, &gg))
                 continue;
             if (inner.n == MAX_GUARDS)
-                wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "too many nested paddings in one kernel");
+                wf_fail_node(m->g, n, WF_E_OP_FORM, "too many nested paddings in one kernel");
             inner.at[inner.n++] = own.at[own.n++] = gg;
         }
         if (nowhere) {
@@ -262,7 +262,7 @@ static Val gather(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
     Val i = wf_em_eval(m, index, ix, gd);
     bool varies = may_vary(m, i.depth);
     if (m->n_data == 256)
-        wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "too many gathers in one kernel");
+        wf_fail_node(m->g, n, WF_E_OP_FORM, "too many gathers in one kernel");
     WfStr name = {.arena = m->a};
     wf_str_printf(&name, "data%d", m->n_data);
     int k = m->n_data++;
@@ -333,7 +333,7 @@ static Val pointwise(Em *m, const WfNode *n, const WfDim *ix, const Guards *gd)
     Class c = a[k - 1].cls;
     const char *tpl = c == C_B ? n->op->c_bool : c == C_F || c == C_D ? n->op->c_float : n->op->c_int;
     if (!tpl)
-        wf_fail_node(m->g, n, WEFT_ERR_UNSUPPORTED, "not defined for %s", wf_dtype_name(xt));
+        wf_fail_node(m->g, n, WF_E_OP_FORM, "not defined for %s", wf_dtype_name(xt));
     if (!strcmp(tpl, "%0")) {
         if (!strcmp(n->schema->name, "prim.check"))
             check(m, n, a[0]);
@@ -370,7 +370,7 @@ Val wf_em_eval(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
     if (n && n->op->family == WF_REDUCE) {
         int64_t hit;
         if (!wf_map_get_bytes(m->reductions, &v, sizeof v, &hit))
-            wf_fail_node(m->g, n, WEFT_ERR_INTERNAL, "a reduction is read before its pass");
+            wf_fail_node(m->g, n, WF_E_BUG, "a reduction is read before its pass");
         return *(Val *)(intptr_t)hit;
     }
     struct {

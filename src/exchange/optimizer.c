@@ -45,7 +45,7 @@ void wf_optimizer_load(WfCtx *ctx, const WfExe *x, WfSession *s, const char *pat
     const WfTensor *counter = wf_tensors_find(file, "step");
     int64_t step = counter && counter->dtype == WF_I64 && counter->rank == 0 ? wf_load_i64(WF_I64, counter->data) : -1;
     if (step < 0 || step > (int64_t)1 << 53)
-        wf_fail_at(ctx, WEFT_ERR_FILE, NULL, "tools/state.py writes such files from torch.optim's state; docs/exchange.md has the format.",
+        wf_fail_at(ctx, WF_E_OPTIMIZER_STATE, NULL, "tools/state.py writes such files from torch.optim's state; docs/exchange.md has the format.",
                    "%s: not an optimiser's state: it needs `step`, an i64 scalar that says how many steps are done", path);
     int n = states(a, x, s, t, w);
     w[n++] = (WfWanted){.name = "step", .dtype = WF_I64};

@@ -16,7 +16,7 @@ typedef struct {
     WfTensors *all;
 } Index;
 
-#define bad(i, ...) wf_fail((i)->ctx, WEFT_ERR_FILE, __VA_ARGS__)
+#define bad(i, ...) wf_fail((i)->ctx, WF_E_SHARDS, __VA_ARGS__)
 
 static const char *folder_of(WfArena *a, const char *path)
 {
@@ -102,7 +102,7 @@ WfTensors *wf_weights_open(WfCtx *ctx, WfArena *a, const char *path)
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
         const char *one = wf_arena_printf(a, "%s/model.safetensors", path), *index = wf_arena_printf(a, "%s.index.json", one);
         if (!wf_file_exists(index) && !wf_file_exists(one))
-            wf_fail_at(ctx, WEFT_ERR_FILE, path, "Name the file itself: --weights FOLDER/FILE.safetensors.",
+            wf_fail_at(ctx, WF_E_SHARDS, path, "Name the file itself: --weights FOLDER/FILE.safetensors.",
                        "%s: the folder holds neither model.safetensors nor model.safetensors.index.json", path);
         path = wf_file_exists(index) ? index : one;
     }

@@ -86,7 +86,7 @@ static void refuse(Fit *f, const char *what, bool strict)
         wf_str_printf(&places, "%s%s", *between ? "\n  " : "", f->wrong.names.at);
     }
     if (counts.n)
-        wf_fail_at(f->ctx, WEFT_ERR_FILE, places.at,
+        wf_fail_at(f->ctx, WF_E_WEIGHTS, places.at,
                    f->wrong.n ? "Take the file that belongs to this model."
                               : "With --strict=false missing tensors keep the model's values, and unexpected ones are left out.",
                    "%s: it does not hold the model's %s: %s", f->file->path, what, counts.at);

@@ -162,4 +162,13 @@ const char *wf_exe_check_pairs(const WfExeProgram *p, int *call);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 
+/* Bytes by what they are for. State: weights, buffers (constants too), optimiser, gradients gathered over micro-batches. Memory
+ * that travels between ranks. The slab at the call where most of it is alive: gradients, workspace of library calls, and
+ * activations, which is everything else. */
+typedef struct {
+    int64_t weights, buffers, optimiser, gathered, travelling, gradients, workspace, activations;
+    int call;                /* -1: the program has none */
+} WfExeMemory;
+void wf_exe_memory(const WfExe *x, WfArena *a, WfProgramKind kind, const int64_t *symbols, WfExeMemory *out);
+
 #endif

@@ -14,7 +14,7 @@ typedef struct {
 
 static WF_NORETURN void bad(Load *l, const char *what)
 {
-    wf_fail_at(l->ctx, WEFT_ERR_FILE, l->path, "Compile it again with weft compile.",
+    wf_fail_at(l->ctx, WF_E_STEP_DAMAGED, l->path, "Compile it again with weft compile.",
                "not a usable compiled step: %s", what);
 }
 

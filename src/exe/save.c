@@ -125,7 +125,7 @@ void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)
     char *t = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(j);
     if (!t)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory while writing %s", path);
+        wf_fail(ctx, WF_E_MEMORY, "out of memory while writing %s", path);
     WfZipEntry e[4];
     int n = 0;
     char *json = wf_arena_strdup(x->arena, t);

@@ -132,11 +132,11 @@ static void warn(WfPassEnv *env, WfGraph *g)
     for (int i = 1; i < g->nodes.n && !speaks; i++)
         speaks = wf_node(g, (WfNodeId)i)->op->start ? wf_node(g, (WfNodeId)i) : NULL;
     if (speaks && elastic)
-        wf_fail_node(g, speaks, WEFT_ERR_UNSUPPORTED,
+        wf_fail_node(g, speaks, WF_E_ELASTIC,
                      "the model speaks between its ranks, so that bits depend on their number: --deterministic=elastic cannot "
                      "hold");
     if (mixed && elastic)
-        wf_fail_node(g, mixed, WEFT_ERR_UNSUPPORTED,
+        wf_fail_node(g, mixed, WF_E_ELASTIC,
                      "its statistics are those of each rank's and each micro-batch's samples, so that bits depend on the number "
                      "of ranks: --deterministic=elastic cannot hold");
     if (mixed)

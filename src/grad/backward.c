@@ -29,7 +29,7 @@ static bool *mark_needed(WfGraph *g, const WfVal *wrt, int n)
 static void accumulate(WfGraph *g, WfVal *cot, WfVal v, WfVal d)
 {
     if (!wf_same_shape(g, v, d) || wf_dtype_of(g, v) != wf_dtype_of(g, d))
-        wf_fail(g->ctx, WEFT_ERR_INTERNAL, "the gradient of %s %s came out as %s", wf_value_name(g, v),
+        wf_fail(g->ctx, WF_E_BUG, "the gradient of %s %s came out as %s", wf_value_name(g, v),
                 wf_shape_text(g, v), wf_shape_text(g, d));
     cot[v] = cot[v] ? wf_add(g, cot[v], d) : d;
 }
@@ -49,7 +49,7 @@ static void one_node(WfGraph *g, WfNodeId id, const bool *need, WfVal *cot)
     if (!any || !wanted || n.no_grad || !strcmp(n.schema->name, "prim.detach"))
         return;
     if (!n.op->vjp)
-        wf_fail_node(g, &n, WEFT_ERR_UNSUPPORTED, "this op has no gradient");
+        wf_fail_node(g, &n, WF_E_NO_GRADIENT, "this op has no gradient");
     g->source = n.source;
     g->wants = wants;
     n.op->vjp(g, &n, dy, dx);

@@ -32,7 +32,7 @@ static WfVal weights_from(WfGraph *g, const char *file, const char *name, WfVal 
     WfDim shape[WF_MAX_RANK];
     const WfTensor *w = t->at;
     if (t->n != 1 || (w->dtype != WF_F32 && w->dtype != WF_F64) || (by_class ? w->rank != 1 : w->rank > wf_rank_of(g, x)))
-        wf_fail(g->ctx, WEFT_ERR_FILE, "%s: one f32 or f64 tensor with %s is expected", file,
+        wf_fail(g->ctx, WF_E_LOSS_WEIGHTS, "%s: one f32 or f64 tensor with %s is expected", file,
                 by_class ? "a weight per class" : "weights that broadcast to the predictions");
     for (int i = 0; i < w->rank; i++)
         shape[i] = w->shape[i];
@@ -51,7 +51,7 @@ static WfVal class_loss(WfGraph *g, const WfOptions *o, WfVal x, const char *nam
     WfDim shape[WF_MAX_RANK], ignore = wf_econst(g->exprs, o->ignore_index);
     int r = 0;
     if (v->rank < 1)
-        wf_fail(g->ctx, WEFT_ERR_USAGE, "--loss needs an output with classes; the model's is %s", wf_shape_text(g, x));
+        wf_fail(g->ctx, WF_E_NO_LOSS, "--loss needs an output with classes; the model's is %s", wf_shape_text(g, x));
     for (int i = 0; i < v->rank; i++) /* labels [N, d..] for [N, C, d..] */
         if (i != (v->rank > 1 ? 1 : 0))
             shape[r++] = v->shape[i];
@@ -91,7 +91,7 @@ static WfVal option_loss(WfGraph *g, const WfOptions *o, WfVal x)
 static void check_loss(WfGraph *g, WfVal loss, bool own)
 {
     if (!loss || !wf_dtype_is_float(wf_dtype_of(g, loss)) || wf_numel(g, loss) != 1)
-        wf_fail_at(g->ctx, WEFT_ERR_USAGE, loss && wf_producer(g, loss) ? wf_node_place(g, wf_producer(g, loss)) : NULL,
+        wf_fail_at(g->ctx, WF_E_NO_LOSS, loss && wf_producer(g, loss) ? wf_node_place(g, wf_producer(g, loss)) : NULL,
                    own ? "Return the loss as the first output of forward, or name one with --loss cross_entropy."
                        : NULL,
                    "the model's first output is %s, not a scalar loss", loss ? wf_shape_text(g, loss) : "missing");
@@ -120,7 +120,7 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     int64_t leaf = o && o->predictions >= 0 && !own ? o->predictions : 0;
     WfVal x = user_output(to, wf_arena_printf(g->arena, "%lld", (long long)leaf));
     if (!own && !x)
-        wf_fail(g->ctx, WEFT_ERR_USAGE, "the model has no tensor output %lld for --loss", (long long)leaf);
+        wf_fail(g->ctx, WF_E_NO_LOSS, "the model has no tensor output %lld for --loss", (long long)leaf);
     WfVal loss = own ? x : option_loss(to, o, x);
     if (own && env->eval && (!loss || wf_numel(to, loss) != 1))
         return to; /* a model without a loss can still be evaluated */
@@ -158,7 +158,7 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
             wf_add_output(to, WF_OUT_GRAD, to->inputs.at[input[i]].name, grad[i], input[i]);
     }
     if (!any)
-        wf_fail_at(g->ctx, WEFT_ERR_USAGE, NULL, "Check requires_grad and detach in the model.",
+        wf_fail_at(g->ctx, WF_E_NOTHING_LEARNS, NULL, "Check requires_grad and detach in the model.",
                    "no trainable parameter gets a gradient from the loss");
     const WfNode *statistics = o && o->last_batch == WF_LAST_PAD ? wf_grad_mixed(to) : NULL;
     if (statistics && !env->micro)

@@ -287,8 +287,8 @@ static WF_NORETURN void refuse(const Split *s, WfVal loss, const char *option)
     const WfNode *n = s->at ? s->at : wf_producer(g, loss);
     const char *why = s->why ? s->why : "no sum over samples is found";
     if (!n)
-        wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "%s needs a loss that is a mean over samples; this one is an input", option);
-    wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%s needs a loss that is a mean over samples: %s", option, why);
+        wf_fail(g->ctx, WF_E_LOSS_MEAN, "%s needs a loss that is a mean over samples; this one is an input", option);
+    wf_fail_node(g, n, WF_E_LOSS_MEAN, "%s needs a loss that is a mean over samples: %s", option, why);
 }
 
 WfLossShare wf_grad_loss(WfPassEnv *env, WfGraph *g, WfVal loss)

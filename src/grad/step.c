@@ -259,7 +259,7 @@ static void check_patterns(Step *s)
                 wf_str_puts(&names, ", ...");
         }
         if (!found)
-            wf_fail_at(s->g->ctx, WEFT_ERR_USAGE, NULL, names.at, "option param-group: %s matches no trainable parameter",
+            wf_fail_at(s->g->ctx, WF_E_PARAM_GROUP, NULL, names.at, "option param-group: %s matches no trainable parameter",
                        pattern);
     }
 }
@@ -294,7 +294,7 @@ WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g)
     WfVal norm = global_norm(&s, grads, n), coef = 0;
     wf_add_output(to, WF_OUT_METRIC, "grad_norm", norm, 0);
     if (s.o->clip_norm > 0 && s.o->update == WF_UPDATE_EARLY)
-        wf_fail(g->ctx, WEFT_ERR_USAGE, "--update=early cannot be combined with --clip-norm, which needs all gradients first");
+        wf_fail(g->ctx, WF_E_OPTION_CONFLICT, "--update=early cannot be combined with --clip-norm, which needs all gradients first");
     if (s.o->clip_norm > 0) {
         WfVal c = wf_div(to, wf_like(to, norm, s.o->clip_norm), wf_adds(to, norm, 1e-6));
         coef = wf_binary(to, "prim.min", c, wf_like(to, c, 1));

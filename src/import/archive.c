@@ -28,12 +28,12 @@ static void refuse_foreign(Imp *m)
     for (int i = 0; i < m->zip->n; i++) {
         const char *n = m->zip->at[i].name;
         if (ends(n, "serialized_exported_program.json"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED,
+            imp_fail(m, WF_E_PT2_VERSION,
                      "load it with PyTorch 2.8 or later and save it again: "
                      "torch.export.save(torch.export.load(\"old.pt2\"), \"model.pt2\")",
                      "this export was written by PyTorch 2.7 or earlier");
         if (ends(n, "/data/weights/model.pt") || ends(n, "/data/constants/model.pt"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED,
+            imp_fail(m, WF_E_PICKLE,
                      "load it with a newer PyTorch and save it again: "
                      "torch.export.save(torch.export.load(\"old.pt2\"), \"model.pt2\")",
                      "this export holds pickled weights");
@@ -41,10 +41,10 @@ static void refuse_foreign(Imp *m)
     for (int i = 0; i < m->zip->n; i++) {
         const char *n = m->zip->at[i].name;
         if (ends(n, "/constants.pkl"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model instead: " SAVE,
+            imp_fail(m, WF_E_NOT_EXPORT, "export the model instead: " SAVE,
                      "this is a TorchScript file");
         if (ends(n, "/data.pkl"))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model instead: " SAVE,
+            imp_fail(m, WF_E_NOT_EXPORT, "export the model instead: " SAVE,
                      "this is a torch.save checkpoint, not an exported model");
     }
 }
@@ -83,7 +83,7 @@ static const char *find_model(Imp *m)
 void imp_open(Imp *m, const WfFile *f)
 {
     if (f->size < 4 || memcmp(f->at, "PK", 2))
-        imp_fail(m, WEFT_ERR_FILE, "make one with " SAVE, "this is not a .pt2 file (no ZIP archive)");
+        imp_fail(m, WF_E_NOT_PT2, "make one with " SAVE, "this is not a .pt2 file (no ZIP archive)");
     m->zip = wf_zip_open(m->ctx, m->a, f, WF_ZIP_CHECK);
     if (!m->zip->n)
         bad(m, "the archive is empty");
@@ -92,14 +92,14 @@ void imp_open(Imp *m, const WfFile *f)
     m->root = slash ? wf_arena_strndup(m->a, first, (size_t)(slash - first) + 1) : "";
     m->name = find_model(m);
     if (!m->name)
-        imp_fail(m, WEFT_ERR_FILE, "make one with " SAVE, "the archive holds no exported model");
+        imp_fail(m, WF_E_NOT_PT2, "make one with " SAVE, "the archive holds no exported model");
     const WfZipEntry *format = imp_entry(m, "archive_format"), *version = imp_entry(m, "archive_version");
     if (!entry_is(format, "pt2"))
         bad(m, "the archive does not say that it is a PT2 archive");
     if (!version || !version->size)
         bad(m, "the archive does not say which version it has (archive_version)");
     if (!entry_is(version, "0"))
-        unsupported(m, "the archive has a version that is newer than Weft (0 is known)");
+        imp_fail(m, WF_E_PT2_VERSION, NULL, "the archive has a version that is newer than Weft (0 is known)");
     const WfZipEntry *order = imp_entry(m, "byteorder");
     if (order && !entry_is(order, "little"))
         unsupported(m, "the weights are not in little-endian byte order");
@@ -225,9 +225,9 @@ static void read_table(Imp *m, const char *folder, const char *file)
         w.is_param = imp_bool(m, v, "is_param", false);
         const json_t *meta = imp_opt(m, v, "tensor_meta", JSON_OBJECT);
         if (!meta || strstr(w.file, "_obj_"))
-            unsupported(m, "'%s' is an object, not a tensor; Weft has no use for custom objects", fqn);
+            imp_fail(m, WF_E_PICKLE, NULL, "'%s' is an object, not a tensor; Weft has no use for custom objects", fqn);
         if (imp_bool(m, v, "use_pickle", false))
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, "export the model with plain tensors as parameters",
+            imp_fail(m, WF_E_PICKLE, "export the model with plain tensors as parameters",
                      "tensor '%s' is stored as a Python pickle, which Weft never opens", fqn);
         literal_meta(m, meta, &w);
         place(m, &w, imp_entry(m, "data/%s/%s", folder, w.file));
@@ -270,7 +270,7 @@ void imp_check_overlaps(Imp *m)
             const Weight *o = &m->weights.at[j];
             bool trains = (w->is_param && w->requires_grad) || (o->is_param && o->requires_grad);
             if (trains && w->first < o->end && o->first < w->end && !imp_same_tensor(w, o))
-                imp_fail(m, WEFT_ERR_UNSUPPORTED,
+                imp_fail(m, WF_E_SHARED_MEMORY,
                          "make one of them the parameter, and take the other from it in forward",
                          "'%s' and '%s' share part of their memory, and at least one of them is trained",
                          o->fqn, w->fqn);

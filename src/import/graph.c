@@ -128,7 +128,7 @@ void imp_check_ops(Imp *m, const json_t *graph)
     if (list.n > SHOWN)
         wf_str_printf(&names, " and %d more", list.n - SHOWN);
     m->place = places.at;
-    unsupported(m,
+    imp_fail(m, WF_E_OP_UNKNOWN, NULL,
                 list.n == 1 ? "the model needs an operator that Weft does not have: %s"
                             : "the model needs operators that Weft does not have: %s",
                 names.at);
@@ -226,7 +226,7 @@ static void computed(Imp *m, const char *tag, const json_t *v, WfArg *a)
         a->kind = WF_ARG_BOOL;
         a->b = json_is_true(x);
     } else {
-        imp_fail(m, WEFT_ERR_UNSUPPORTED, "export with that size fixed, or compute it with tensor operations",
+        imp_fail(m, WF_E_SIZE_FORM, "export with that size fixed, or compute it with tensor operations",
                  "a %s computed from sizes is used as an argument",
                  strstr(tag, "float") ? "floating-point number" : "condition");
     }
@@ -485,7 +485,7 @@ static void read_node(Imp *m, Scope *s, const json_t *node)
         return;
     const WfOp *op = wf_op_find(target);
     if (!op)
-        unsupported(m, "the operator %.120s is not supported", target);
+        imp_fail(m, WF_E_OP_UNKNOWN, NULL, "the operator %.120s is not supported", target);
     const WfSchema *c = wf_schema_of(op);
     WfArg given[64], args[64];
     memset(given, 0, sizeof given);

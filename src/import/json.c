@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-void imp_fail(Imp *m, weft_status code, const char *hint, const char *fmt, ...)
+void imp_fail(Imp *m, int kind, const char *hint, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(m->a, fmt, ap);
     va_end(ap);
-    wf_fail_at(m->ctx, code, m->place, hint, "%s: %s", m->path, text);
+    wf_fail_at(m->ctx, kind, m->place, hint, "%s: %s", m->path, text);
 }
 
 static const char *type_name(json_type t)

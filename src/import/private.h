@@ -46,9 +46,9 @@ typedef struct {
 } Imp;
 
 /* Failures: the file's name in front, the node's place behind. */
-void imp_fail(Imp *m, weft_status code, const char *hint, const char *fmt, ...) WF_NORETURN WF_PRINTF(4, 5);
-#define bad(m, ...)         imp_fail(m, WEFT_ERR_FILE, NULL, __VA_ARGS__)
-#define unsupported(m, ...) imp_fail(m, WEFT_ERR_UNSUPPORTED, NULL, __VA_ARGS__)
+void imp_fail(Imp *m, int kind, const char *hint, const char *fmt, ...) WF_NORETURN WF_PRINTF(4, 5);
+#define bad(m, ...)         imp_fail(m, WF_E_PT2_DAMAGED, NULL, __VA_ARGS__)
+#define unsupported(m, ...) imp_fail(m, WF_E_MODEL_FORM, NULL, __VA_ARGS__)
 
 /* ---- typed JSON; each raises when the file differs ---- */
 const json_t *imp_get(Imp *m, const json_t *o, const char *key, json_type type);

@@ -86,7 +86,7 @@ static void user_input(Imp *m, Scope *s, const json_t *spec)
     if (!strcmp(tag, "as_none"))
         return;
     if (strcmp(tag, "as_tensor"))
-        imp_fail(m, WEFT_ERR_UNSUPPORTED, "pass it as a tensor, or give it a default value in forward",
+        imp_fail(m, WF_E_MODEL_FORM, "pass it as a tensor, or give it a default value in forward",
                  "the model takes an input that is no tensor (%.40s)", tag);
     imp_tensor_input(m, s, v);
 }
@@ -166,7 +166,7 @@ void imp_outputs(Imp *m, Scope *s, const json_t *graph, const json_t *signature)
             else if (!strcmp(imp_tag(m, arg, &v), "as_tensor"))
                 wf_add_output(s->g, WF_OUT_USER, name, imp_tensor(m, s, imp_tensor_name(m, v)), 0);
         } else if (!strncmp(kind, "gradient_to_", 12)) {
-            imp_fail(m, WEFT_ERR_UNSUPPORTED, recipe, "the file already holds a backward pass");
+            imp_fail(m, WF_E_BACKWARD_INSIDE, recipe, "the file already holds a backward pass");
         } else if (strcmp(kind, "buffer_mutation") && strcmp(kind, "parameter_mutation") &&
                    strcmp(kind, "user_input_mutation")) {
             unsupported(m, "the model has an output of kind '%.40s'", kind);
@@ -194,7 +194,7 @@ static void check_version(Imp *m, const json_t *j, WfModel *model, bool accept)
     model->torch_version = wf_arena_strdup(m->a, json_is_string(torch) ? json_string_value(torch) : "");
     model->schema_minor = (int)imp_int(m, version, "minor");
     if (major != SCHEMA_MAJOR)
-        imp_fail(m, WEFT_ERR_UNSUPPORTED, "load and save it with the PyTorch that this Weft was made for",
+        imp_fail(m, WF_E_PT2_VERSION, "load and save it with the PyTorch that this Weft was made for",
                  "the export has schema version %lld (PyTorch %.40s); Weft reads %d", (long long)major,
                  model->torch_version, SCHEMA_MAJOR);
     const json_t *verifiers = json_object_get(j, "verifiers"), *dialect = json_object_get(j, "dialect");
@@ -204,7 +204,7 @@ static void check_version(Imp *m, const json_t *j, WfModel *model, bool accept)
     }
     model->training |= json_is_string(dialect) && !strcmp(json_string_value(dialect), "TRAINING");
     if (!model->training && !accept)
-        imp_fail(m, WEFT_ERR_UNSUPPORTED, recipe,
+        imp_fail(m, WF_E_STOPGRAD_LOST, recipe,
                  "the export was decomposed, which loses torch.no_grad() and detach(): "
                  "gradients may be wrong (--accept-lost-stopgrad takes it all the same)");
 }
@@ -213,7 +213,7 @@ static void check_no_objects(Imp *m, const json_t *graph)
 {
     const json_t *objects = imp_opt(m, graph, "custom_obj_values", JSON_OBJECT);
     if (objects && json_object_size(objects))
-        unsupported(m, "the model holds custom objects, which Weft cannot read");
+        imp_fail(m, WF_E_PICKLE, NULL, "the model holds custom objects, which Weft cannot read");
 }
 
 static WfModel *import(WfCtx *ctx, WfArena *a, const WfFile *f, bool accept)

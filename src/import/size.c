@@ -77,7 +77,7 @@ static WfDim symbol(Scan *s)
         if (!*s->p++)
             broken(s);
     if (name[0] == 'u' && name[1] >= '0' && name[1] <= '9')
-        imp_fail(s->m, WEFT_ERR_UNSUPPORTED,
+        imp_fail(s->m, WF_E_DATA_DEPENDENT,
                  "replace nonzero(), item() and boolean indexing by masks, or pad to a "
                  "fixed size",
                  "a size here depends on the values of a tensor, not on the sizes of the inputs");
@@ -114,7 +114,7 @@ static WfDim pow_small(Imp *m, WfDim base, WfDim power)
 {
     int64_t n;
     if (!wf_elit(m->e, power, &n) || n < 0 || n > 16)
-        unsupported(m, "a size is raised to a power that is not a small constant");
+        imp_fail(m, WF_E_SIZE_FORM, NULL, "a size is raised to a power that is not a small constant");
     WfDim v = 1;
     for (; n > 0; n--)
         v = wf_emul(m->e, v, base);
@@ -125,7 +125,7 @@ static WfDim pow_small(Imp *m, WfDim base, WfDim power)
 static WfDim divide(Imp *m, WfDim a, WfDim b)
 {
     if (!wf_eprove_ge0(m->e, a) || !wf_eprove_lt(m->e, 0, b))
-        unsupported(m, "a size is a truncated division of numbers that may be negative");
+        imp_fail(m, WF_E_SIZE_FORM, NULL, "a size is a truncated division of numbers that may be negative");
     return wf_efloordiv(m->e, a, b);
 }
 
@@ -159,7 +159,7 @@ static WfDim call(Scan *s, const char *f)
                !strcmp(f, "CleanDiv") || !strcmp(f, "CeilDiv") || !strcmp(f, "IntTrueDiv") ||
                !strcmp(f, "Pow") || !strcmp(f, "PowByNatural");
     if (!two)
-        unsupported(s->m, "a size is computed with %s, which is not supported", f);
+        imp_fail(s->m, WF_E_SIZE_FORM, NULL, "a size is computed with %s, which is not supported", f);
     if (arguments(s, a, 2) != 2)
         broken(s);
     if (!strcmp(f, "FloorDiv"))
@@ -186,7 +186,7 @@ static WfDim expr(Scan *s)
         if (!word(s, f, sizeof f) || !eat(s, '('))
             broken(s);
         if (!strcmp(f, "IntTrueDiv") && !s->truncated)
-            unsupported(s->m, "a size is a fraction");
+            imp_fail(s->m, WF_E_SIZE_FORM, NULL, "a size is a fraction");
         s->truncated = false;
         v = call(s, f);
     }
@@ -391,6 +391,6 @@ bool imp_size_node(Imp *m, Scope *s, const char *target, const json_t *node)
     else if (s->int_values && (claim = json_object_get(s->int_values, name)))
         define_int(m, s, name, imp_symint(m, claim));
     else
-        unsupported(m, "the size computation %.60s is not supported", target);
+        imp_fail(m, WF_E_SIZE_FORM, NULL, "the size computation %.60s is not supported", target);
     return true;
 }

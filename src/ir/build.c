@@ -64,10 +64,10 @@ void wf_complete_args(WfGraph *g, const WfOp *op, const WfArg *given, WfArg *arg
         }
         if (a->kind == WF_ARG_NONE && !p->optional && !p->has_default && p->type != WF_T_IGNORED &&
             p->type != WF_T_TENSORS)
-            wf_fail(g->ctx, WEFT_ERR_FILE, "%s: argument '%s' is missing", c->name, p->name);
+            wf_fail(g->ctx, WF_E_SHAPES, "%s: argument '%s' is missing", c->name, p->name);
         bool tensor_slot = p->type == WF_T_TENSOR || p->type == WF_T_TENSORS || p->type == WF_T_SCALAR;
         if ((a->kind == WF_ARG_TENSOR || a->kind == WF_ARG_TENSORS) && !tensor_slot && p->type != WF_T_IGNORED)
-            wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "%s: argument '%s' must not be a tensor", c->name, p->name);
+            wf_fail(g->ctx, WF_E_OP_FORM, "%s: argument '%s' must not be a tensor", c->name, p->name);
     }
 }
 
@@ -136,7 +136,7 @@ static void infer_pointwise(WfGraph *g, const WfNode *n)
     int k = wf_operands(n, in, 64);
     for (int i = 1; i < k; i++)
         if (!wf_same_shape(g, in[0], in[i]))
-            wf_fail_node(g, n, WEFT_ERR_INTERNAL, "operands %s and %s differ in shape", wf_shape_text(g, in[0]),
+            wf_fail_node(g, n, WF_E_BUG, "operands %s and %s differ in shape", wf_shape_text(g, in[0]),
                          wf_shape_text(g, in[i]));
     const WfValue *x = wf_value(g, in[0]);
     wf_set_result(g, n, 0, n->op->result ? n->op->result : x->dtype, x->rank, x->shape);
@@ -185,15 +185,15 @@ void wf_infer(WfGraph *g, WfNode *n)
     else if (n->op->decompose)
         infer_by_expansion(g, n);
     else
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "no rule gives its result's shape");
+        wf_fail_node(g, n, WF_E_BUG, "no rule gives its result's shape");
 }
 
 static void expand(WfGraph *g, WfNode *n, WfVal *out, int *n_out)
 {
     if (!n->op->decompose)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "this op cannot be compiled at level %s", wf_level_name(g->level));
+        wf_fail_node(g, n, WF_E_OP_FORM, "this op cannot be compiled at level %s", wf_level_name(g->level));
     if (++g->depth > MAX_DEPTH)
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "its decomposition does not end");
+        wf_fail_node(g, n, WF_E_BUG, "its decomposition does not end");
     const WfNode *outer = g->expanding;
     g->expanding = outer ? outer : n;
     int k = n->op->decompose(g, n, out);
@@ -249,7 +249,7 @@ static const WfOp *need(WfGraph *g, const char *name)
 {
     const WfOp *op = wf_op_find(name);
     if (!op)
-        wf_fail(g->ctx, WEFT_ERR_INTERNAL, "no op is called %s", name);
+        wf_fail(g->ctx, WF_E_BUG, "no op is called %s", name);
     return op;
 }
 
@@ -262,7 +262,7 @@ static int emit_va(WfGraph *g, WfVal *out, const char *name, const char *fmt, va
     int i = 0;
     for (; *fmt; fmt++, i++) {
         if (i >= c->n_params)
-            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s: too many arguments", name);
+            wf_fail(g->ctx, WF_E_BUG, "%s: too many arguments", name);
         WfArg *a = &args[i];
         switch (*fmt) {
         case 'v': a->val = va_arg(ap, WfVal); a->kind = a->val ? WF_ARG_TENSOR : WF_ARG_NONE; break;
@@ -278,7 +278,7 @@ static int emit_va(WfGraph *g, WfVal *out, const char *name, const char *fmt, va
         case 'G': a->kind = WF_ARG_GRAPH; a->graph = va_arg(ap, WfGraph *); break;
         case 'a': *a = *va_arg(ap, const WfArg *); break;
         case 'n': a->kind = WF_ARG_NONE; break;
-        default: wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s: bad format letter %c", name, *fmt);
+        default: wf_fail(g->ctx, WF_E_BUG, "%s: bad format letter %c", name, *fmt);
         }
     }
     int n_out = 0;

@@ -88,7 +88,7 @@ const char *wf_value_name(const WfGraph *g, WfVal v)
 void wf_set_result(WfGraph *g, const WfNode *n, int i, WfDtype t, int rank, const WfDim *shape)
 {
     if (rank > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "a result has %d dimensions; Weft goes up to %d", rank, WF_MAX_RANK);
+        wf_fail_node(g, n, WF_E_OP_FORM, "a result has %d dimensions; Weft goes up to %d", rank, WF_MAX_RANK);
     WfValue *v = wf_value(g, n->out + (WfVal)i);
     v->dtype = t;
     v->rank = (int8_t)rank;
@@ -109,7 +109,7 @@ int64_t wf_lit(WfGraph *g, const WfNode *n, int i)
     int64_t v;
     WfDim d = wf_int(n, i);
     if ((n->args[i].kind != WF_ARG_INT && n->args[i].kind != WF_ARG_BOOL) || !wf_elit(g->exprs, d, &v))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "argument '%s' must be a static integer", n->schema->params[i].name);
+        wf_fail_node(g, n, WF_E_OP_FORM, "argument '%s' must be a static integer", n->schema->params[i].name);
     return v;
 }
 
@@ -161,7 +161,7 @@ char *wf_node_place(WfGraph *g, const WfNode *n)
     return s.at;
 }
 
-void wf_fail_node(WfGraph *g, const WfNode *n, weft_status code, const char *fmt, ...)
+void wf_fail_node(WfGraph *g, const WfNode *n, int kind, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -169,7 +169,7 @@ void wf_fail_node(WfGraph *g, const WfNode *n, weft_status code, const char *fmt
     va_end(ap);
     const WfNode *user = g->expanding ? g->expanding : n; /* what the user wrote, not what became of it */
     bool inner = user->op != n->op;
-    wf_fail_at(g->ctx, code, wf_node_place(g, user), NULL, "%s%s%s: %s", user->schema->name, inner ? ": " : "",
+    wf_fail_at(g->ctx, kind, wf_node_place(g, user), NULL, "%s%s%s: %s", user->schema->name, inner ? ": " : "",
                inner ? n->schema->name : "", m);
 }
 
@@ -203,10 +203,10 @@ int wf_dim_index(WfGraph *g, const WfNode *n, WfDim dim, int rank)
 {
     int64_t d;
     if (!wf_elit(g->exprs, dim, &d))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "a dimension number must be static");
+        wf_fail_node(g, n, WF_E_OP_FORM, "a dimension number must be static");
     int64_t r = rank ? rank : 1; /* PyTorch lets 0-d tensors be addressed by dim 0 and -1 */
     if (d < -r || d >= r)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "dimension %lld is out of range for %d dimensions", (long long)d, rank);
+        wf_fail_node(g, n, WF_E_SHAPES, "dimension %lld is out of range for %d dimensions", (long long)d, rank);
     return (int)(d < 0 ? d + r : d);
 }
 
@@ -243,8 +243,8 @@ void wf_broadcast_shape(WfGraph *g, const WfNode *n, int ra, const WfDim *a, int
             shape_text(g, &s, rb, b);
             n = n ? n : g->expanding;
             if (n)
-                wf_fail_node(g, n, WEFT_ERR_FILE, "shapes %s do not broadcast", s.at);
-            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "shapes %s do not broadcast", s.at);
+                wf_fail_node(g, n, WF_E_SHAPES, "shapes %s do not broadcast", s.at);
+            wf_fail(g->ctx, WF_E_BUG, "shapes %s do not broadcast", s.at);
         }
         out[i] = x == 1 ? y : x;
     }
@@ -333,7 +333,7 @@ void wf_copy_node(const WfGraph *from, const WfNode *n, WfGraph *to, WfVal *map)
     to->source = source;
     to->no_grad = no_grad;
     if (n_out < n->n_out)
-        wf_fail_node((WfGraph *)from, n, WEFT_ERR_INTERNAL, "copying gave %d results instead of %d", n_out, n->n_out);
+        wf_fail_node((WfGraph *)from, n, WF_E_BUG, "copying gave %d results instead of %d", n_out, n->n_out);
     for (int i = 0; i < n->n_out; i++) {
         map[n->out + (WfVal)i] = out[i];
         const char *name = wf_value(from, n->out + (WfVal)i)->name;

@@ -305,7 +305,7 @@ int wf_operands(const WfNode *n, WfVal *out, int max);          /* returns the c
 int wf_operand_count(const WfNode *n);
 
 /* Failure that names the node and the user's line: "aten.linear: <message>". */
-void wf_fail_node(WfGraph *g, const WfNode *n, weft_status code, const char *fmt, ...) WF_NORETURN WF_PRINTF(4, 5);
+void wf_fail_node(WfGraph *g, const WfNode *n, int kind, const char *fmt, ...) WF_NORETURN WF_PRINTF(4, 5);
 char *wf_node_place(WfGraph *g, const WfNode *n);               /* "at %x = ...  from net.py:31  code" */
 
 /* ---- shapes ---- */

@@ -16,7 +16,7 @@ void wf_lex_bad(Parser *s, const char *fmt, ...)
     va_start(ap, fmt);
     char *m = wf_arena_vprintf(s->a, fmt, ap);
     va_end(ap);
-    wf_fail_at(s->ctx, WEFT_ERR_FILE, wf_arena_printf(s->a, "%s:%d:%d", s->what, line, col), NULL, "%s", m);
+    wf_fail_at(s->ctx, WF_E_GRAPH_TEXT, wf_arena_printf(s->a, "%s:%d:%d", s->what, line, col), NULL, "%s", m);
 }
 
 void wf_lex_blanks(Parser *s)

@@ -13,7 +13,7 @@ int64_t wf_oracle_dim(const WfOracle *o, WfDim d)
 {
     int64_t v;
     if (!wf_eeval(o->g->exprs, d, o->symbols, &v))
-        wf_fail(o->g->ctx, WEFT_ERR_INTERNAL, "oracle: a size has no value");
+        wf_fail(o->g->ctx, WF_E_BUG, "oracle: a size has no value");
     return v;
 }
 
@@ -58,7 +58,7 @@ static void pointwise(WfOracle *o, const WfNode *n)
     bool floats = wf_dtype_is_float(from);
     bool round = wf_dtype_is_float(to) && (to != from || to == WF_F16 || to == WF_BF16);
     if (floats ? !n->op->eval_f : !n->op->eval_i)
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "oracle: no evaluation for %s", wf_dtype_name(from));
+        wf_fail_node(g, n, WF_E_BUG, "oracle: no evaluation for %s", wf_dtype_name(from));
     for (int64_t i = 0; i < count; i++) {
         double f[8];
         int64_t v[8];
@@ -129,7 +129,7 @@ static void view(WfOracle *o, const WfNode *n)
             for (int d = 0; d < in_rank && inside; d++) {
                 int64_t v;
                 if (!wf_eeval(g->exprs, ix.at[d], values, &v) || v < 0 || v >= in_shape[d])
-                    wf_fail_node(g, n, WEFT_ERR_INTERNAL, "oracle: the index map leaves dimension %d", d);
+                    wf_fail_node(g, n, WF_E_BUG, "oracle: the index map leaves dimension %d", d);
                 flat = flat * in_shape[d] + v;
             }
             if (inside)
@@ -202,6 +202,6 @@ void wf_oracle_run(WfOracle *o, const double *const *inputs)
         else if (n->op->family == WF_REDUCE)
             reduce(o, n);
         else
-            wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the oracle cannot evaluate it");
+            wf_fail_node(g, n, WF_E_ORACLE, "the oracle cannot evaluate it");
     }
 }

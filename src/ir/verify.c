@@ -5,7 +5,7 @@
 
 static void broken(const WfGraph *g, const char *after, const WfNode *n, const char *what)
 {
-    wf_fail_at(g->ctx, WEFT_ERR_INTERNAL, n ? wf_node_place((WfGraph *)g, n) : NULL,
+    wf_fail_at(g->ctx, WF_E_BUG, n ? wf_node_place((WfGraph *)g, n) : NULL,
                "This is a bug of Weft; please report it with the output of --dump-dir.", "after %s: %s", after, what);
 }
 

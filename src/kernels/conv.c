@@ -468,18 +468,18 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     }
     Conv *c = wf_sys_alloc(sizeof *c);
     if (!c)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a convolution");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory for a convolution");
     wf_arena_at_free(arena, release, c);
     c->threads = threads < 1 ? 1 : threads;
     c->at = wf_sys_alloc((size_t)c->threads * sizeof *c->at);
     if (!c->at)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "out of memory for a convolution");
+        wf_fail(ctx, WF_E_MEMORY, "out of memory for a convolution");
     read_shape(d, &c->shape);
     bool ok = build(c);
     for (int i = 0; ok && i < c->threads; i++)
         ok = build_thread(c, &c->at[i]);
     if (!ok)
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "oneDNN could not make a %s", d->kind);
+        wf_fail(ctx, WF_E_LIBRARY, "oneDNN could not make a %s", d->kind);
     c->weights_bytes = dnnl_memory_desc_get_size(&c->weights);
     c->bias_at = up64(c->weights_bytes);
     c->range_bytes = c->bias_at + up64((size_t)c->shape.o * 4);

@@ -68,9 +68,9 @@ WfLib *wf_lib_create(WfCtx *ctx, WfArena *arena, const WfLibDesc *desc, int thre
 {
     char why[256];
     if (!wf_lib_accepts(desc, why, sizeof why))
-        wf_fail(ctx, WEFT_ERR_UNSUPPORTED, "%s: %s", desc->kind, why);
+        wf_fail(ctx, WF_E_OP_FORM, "%s: %s", desc->kind, why);
     if (desc->param[WF_LIB_ISA] > wf_isa_level())
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "%s was planned for %s, which this machine is not", desc->kind,
+        wf_fail(ctx, WF_E_STEP_ISA, "%s was planned for %s, which this machine is not", desc->kind,
                 wf_isa_name((int)desc->param[WF_LIB_ISA]));
     WfLib *lib = WF_NEW(arena, WfLib);
     lib->kind = find(desc->kind)->name;

@@ -55,7 +55,7 @@ static void to_four(WfGraph *g, const WfNode *n, Attention *a, int *r, WfDim *le
         full = wf_rank_of(g, *x[i]) > full ? wf_rank_of(g, *x[i]) : full;
     for (int i = 0; i < 3; i++) {
         if (wf_rank_of(g, *x[i]) < 2)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "%s has fewer than two dimensions", wf_shape_text(g, *x[i]));
+            wf_fail_node(g, n, WF_E_SHAPES, "%s has fewer than two dimensions", wf_shape_text(g, *x[i]));
         if (wf_rank_of(g, *x[i]) == 3) /* [batch, tokens, features]: one head */
             *x[i] = wf_unsqueeze(g, *x[i], 1);
         *x[i] = raise_rank(g, *x[i], full);
@@ -115,7 +115,7 @@ static double scale_of(WfGraph *g, const WfNode *n, const char *name)
     if (s->kind == WF_ARG_INT)
         return (double)s->i;
     if (!wf_elit(E(g), wf_size_of(g, T(0), -1), &d))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of features must be static");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the number of features must be static");
     return 1 / sqrt((double)d);
 }
 
@@ -137,7 +137,7 @@ static WfVal attend(WfGraph *g, const WfNode *n, WfVal mask, double dropout, boo
         a.q = repeat_heads(g, a.q, hk);
     WfDim hq = wf_size_of(g, a.q, 1);
     if (hk != wf_size_of(g, a.v, 1) || wf_emul(E(g), wf_efloordiv(E(g), hq, hk), hk) != hq)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s query heads, but key %s and value %s", wf_shape_text(g, T(0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s query heads, but key %s and value %s", wf_shape_text(g, T(0)),
                      wf_shape_text(g, T(1)), wf_shape_text(g, T(2)));
     if (dropout > 0 || t == WF_F64) {
         both[0] = by_formula(g, &a);
@@ -176,7 +176,7 @@ static int sdpa(DECOMPOSE)
 static int flash_for_cpu(DECOMPOSE)
 {
     if (wf_float(g, n, 3) > 0 || wf_dtype_of(g, T(0)) == WF_F64)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "dropout and double precision are not supported");
+        wf_fail_node(g, n, WF_E_OP_FORM, "dropout and double precision are not supported");
     const WfArg *mask = wf_arg(n, "attn_mask");
     out[0] = attend(g, n, mask->kind == WF_ARG_TENSOR ? mask->val : 0, 0, wf_bool(n, 4), &out[1]);
     out[1] = wf_detach(g, out[1]);

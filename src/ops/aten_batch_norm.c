@@ -22,7 +22,7 @@ static WfVal channels(WfGraph *g, const WfNode *n, WfVal v, WfVal x)
     if (!v)
         return 0;
     if (wf_numel(g, v) != c)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s is not one number for each channel of %s", wf_shape_text(g, v),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s is not one number for each channel of %s", wf_shape_text(g, v),
                      wf_shape_text(g, x));
     for (int i = 0; i < r; i++)
         shape[i] = i == 1 ? c : 1;
@@ -87,7 +87,7 @@ static Normed batch(WfGraph *g, const WfNode *n, WfVal mean, WfVal var, bool tra
     WfVal x = T(0), w = T(1), b = T(2), v[4] = {0};
     Normed r = {.new_mean = mean, .new_var = var};
     if (wf_rank_of(g, x) < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "input %s has no channels", wf_shape_text(g, x));
+        wf_fail_node(g, n, WF_E_SHAPES, "input %s has no channels", wf_shape_text(g, x));
     if (!training && mean && var) {
         WfVal none = wf_full(g, wf_dtype_of(g, wf_wide(g, x)), 1, (WfDim[]){0}, 0);
         r.y = by_running(g, n, x, w, b, mean, var, eps);
@@ -163,7 +163,7 @@ static int instance_norm(DECOMPOSE)
     out[1] = mean;
     out[2] = var;
     if (r < 3)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "input %s has no spatial dimensions", wf_shape_text(g, x));
+        wf_fail_node(g, n, WF_E_SHAPES, "input %s has no spatial dimensions", wf_shape_text(g, x));
     if (!wf_bool(n, 5)) {
         out[0] = by_running(g, n, x, T(1), T(2), mean, var, eps);
         return n->schema->n_ret;

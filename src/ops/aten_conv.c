@@ -22,7 +22,7 @@ static int spatial_rank(WfGraph *g, const WfNode *n, WfVal w)
 {
     int s = wf_rank_of(g, w) - 2, r = wf_rank_of(g, T(0));
     if (s < 1 || s > 3 || (r != s + 1 && r != s + 2))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "input %s and weight %s do not fit", wf_shape_text(g, T(0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "input %s and weight %s do not fit", wf_shape_text(g, T(0)),
                      wf_shape_text(g, w));
     return s;
 }
@@ -42,7 +42,7 @@ static int plain(WfGraph *g, const WfNode *n, WfVal x, const WfDim *stride, cons
     if (single)
         x = wf_unsqueeze(g, x, 0);
     if (wf_size_of(g, x, 1) != wf_emul(E(g), wf_size_of(g, T(1), 1), groups))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input %s has other channels",
+        wf_fail_node(g, n, WF_E_SHAPES, "weight is %s, but the input %s has other channels",
                      wf_shape_text(g, T(1)), wf_shape_text(g, T(0)));
     WfVal y = wf_emit(g, "prim.conv", "vvIIIi", x, T(1), stride, s, pad, s, dil, s, groups);
     y = with_bias(g, y, T(2));
@@ -94,7 +94,7 @@ static int transposed(WfGraph *g, const WfNode *n, const WfArg *strides, const W
     if (single)
         x = wf_unsqueeze(g, x, 0);
     if (wf_size_of(g, x, 1) != wf_size_of(g, w, 0))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input %s has other channels",
+        wf_fail_node(g, n, WF_E_SHAPES, "weight is %s, but the input %s has other channels",
                      wf_shape_text(g, w), wf_shape_text(g, T(0)));
     /* output_padding >= stride: no forward convolution has these sizes; compute without padding, then cut */
     bool cut = false;

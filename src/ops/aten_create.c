@@ -78,7 +78,7 @@ static int range(WfGraph *g, const WfNode *n, WfVal *out, int start, int end, in
     WfDim a = start >= 0 ? wf_int(n, start) : 0, s = step >= 0 ? wf_int(n, step) : 1;
     int64_t lit;
     if (!wf_elit(e, s, &lit) || !lit)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the step must be a static integer other than 0");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the step must be a static integer other than 0");
     WfDim span = wf_esub(e, wf_int(n, end), a);
     WfDim count = lit > 0 ? wf_efloordiv(e, wf_eadd(e, span, wf_econst(e, lit - 1)), lit)
                           : wf_efloordiv(e, wf_eadd(e, wf_esub(e, 0, span), wf_econst(e, -lit - 1)), -lit);
@@ -119,7 +119,7 @@ static int tri_indices(WfGraph *g, const WfNode *n, WfVal *out, bool lower)
 {
     int64_t rows = wf_lit(g, n, 0), cols = wf_lit(g, n, 1), offset = wf_lit(g, n, 2), count = 0;
     if (rows < 0 || cols < 0 || rows > 4096 || cols > 4096)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "up to 4096 rows and columns");
+        wf_fail_node(g, n, WF_E_OP_FORM, "up to 4096 rows and columns");
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
             count += lower ? c - r <= offset : c - r >= offset;

@@ -47,12 +47,12 @@ static void read_labels(WfGraph *g, const WfNode *n, const char **p, int rank, i
         } else if (label_of(**p) >= 0 && at < WF_MAX_RANK) {
             t->label[at++] = label_of(**p);
         } else {
-            wf_fail_node(g, n, WEFT_ERR_FILE, "the equation cannot be read at '%s'", *p);
+            wf_fail_node(g, n, WF_E_SHAPES, "the equation cannot be read at '%s'", *p);
         }
     }
     t->n = at;
     if (rank >= 0 && at != rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the equation names %d dimensions of %s", at,
+        wf_fail_node(g, n, WF_E_SHAPES, "the equation names %d dimensions of %s", at,
                      wf_shape_text(g, t->v));
 }
 
@@ -152,7 +152,7 @@ static Term contract(WfGraph *g, const WfNode *n, const Term *a, const Term *b, 
             right[nr++] = b->label[i];
     Term t = {.n = nb + nl + nr};
     if (t.n > WF_MAX_RANK || nb + nl + nr + ns > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "more than %d dimensions", WF_MAX_RANK);
+        wf_fail_node(g, n, WF_E_OP_FORM, "more than %d dimensions", WF_MAX_RANK);
     memcpy(t.label, batch, (size_t)nb * sizeof *batch);
     memcpy(t.label + nb, left, (size_t)nl * sizeof *left);
     memcpy(t.label + nb + nl, right, (size_t)nr * sizeof *right);
@@ -192,7 +192,7 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
     WfDim size[LABELS];
     int count = n->args[1].n, dots = 0, times[LABELS] = {0};
     if (count < 1 || count > 16)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d operands", count);
+        wf_fail_node(g, n, WF_E_OP_FORM, "%d operands", count);
     for (int i = 0; i < LABELS; i++)
         size[i] = 1;
     for (int k = 0; k < count; k++) {
@@ -208,7 +208,7 @@ static int einsum(WfGraph *g, const WfNode *n, WfVal *out)
             WfDim d = wf_size_of(g, t[k].v, i), *s = &size[t[k].label[i]];
             mine += t[k].label[i] >= ELLIPSIS;
             if (*s != 1 && d != 1 && *s != d)
-                wf_fail_node(g, n, WEFT_ERR_FILE, "a label has two sizes");
+                wf_fail_node(g, n, WF_E_SHAPES, "a label has two sizes");
             *s = *s == 1 ? d : *s;
         }
         dots = mine > dots ? mine : dots;

@@ -22,9 +22,9 @@ static int embedding(DECOMPOSE)
 {
     WfVal w = T(0), index = T(1);
     if (wf_bool(n, 3))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "scale_grad_by_freq is not supported");
+        wf_fail_node(g, n, WF_E_OP_FORM, "scale_grad_by_freq is not supported");
     if (wf_rank_of(g, w) != 2 || !wf_dtype_is_int(wf_dtype_of(g, index)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight %s and indices %s do not fit", wf_shape_text(g, w),
+        wf_fail_node(g, n, WF_E_SHAPES, "weight %s and indices %s do not fit", wf_shape_text(g, w),
                      wf_shape_text(g, index));
     WfVal rows = wf_take_rows(g, w, 0, index);
     if (wf_int(n, 2) != wf_econst(g->exprs, -1))
@@ -79,9 +79,9 @@ static int embedding_bag(DECOMPOSE)
     WfVal w = T(0), index = T(1), offsets = T(2), scales = T(6), padding = 0, y;
     int64_t mode = wf_lit(g, n, 4);
     if (wf_bool(n, 3))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "scale_grad_by_freq is not supported");
+        wf_fail_node(g, n, WF_E_OP_FORM, "scale_grad_by_freq is not supported");
     if (wf_rank_of(g, index) != 1 || wf_rank_of(g, offsets) != 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "indices %s and offsets %s must be vectors",
+        wf_fail_node(g, n, WF_E_SHAPES, "indices %s and offsets %s must be vectors",
                      wf_shape_text(g, index), wf_shape_text(g, offsets));
     WfDtype t = wf_dtype_of(g, w);
     /* -1 is none in _embedding_bag, but the last row where the index may be None */
@@ -127,7 +127,7 @@ static int embedding_renorm(DECOMPOSE)
     double most = wf_float(g, n, 2), p = wf_float(g, n, 3);
     WfDim rows = wf_size_of(g, w, 0), count = wf_numel(g, index);
     if (wf_rank_of(g, w) != 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight %s is no matrix", wf_shape_text(g, w));
+        wf_fail_node(g, n, WF_E_SHAPES, "weight %s is no matrix", wf_shape_text(g, w));
     if (isinf(p))
         norm = wf_reduce(g, "prim.amax", a, 2, true);
     else if (p == 2)
@@ -151,7 +151,7 @@ static int one_hot(DECOMPOSE)
     int64_t classes = wf_lit(g, n, 1);
     int r = wf_rank_of(g, T(0));
     if (classes < 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+        wf_fail_node(g, n, WF_E_DATA_DEPENDENT,
                      "the number of classes must be given, as in one_hot(x, num_classes=10): without it the result's shape "
                      "depends on the data");
     WfDim shape[WF_MAX_RANK + 1];

@@ -118,10 +118,10 @@ static int grid_sampler(DECOMPOSE)
     int r = wf_rank_of(g, x), s = r - 2;
     bool align = wf_bool(n, 4);
     if (s < 2 || s > 3 || wf_rank_of(g, grid) != r || wf_size_of(g, grid, -1) != s)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "input %s and grid %s do not fit", wf_shape_text(g, x),
+        wf_fail_node(g, n, WF_E_SHAPES, "input %s and grid %s do not fit", wf_shape_text(g, x),
                      wf_shape_text(g, grid));
     if (mode == 2 && s != 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "bicubic sampling is for images, %s is none", wf_shape_text(g, x));
+        wf_fail_node(g, n, WF_E_SHAPES, "bicubic sampling is for images, %s is none", wf_shape_text(g, x));
     WfDim shape[WF_MAX_RANK] = {wf_size_of(g, x, 0), wf_size_of(g, x, 1)}, all = 1, places = 1;
     Source src = {.s = s};
     for (int k = 0; k < s; k++) {
@@ -156,7 +156,7 @@ static int affine_grid_generator(DECOMPOSE)
     WfDim shape[WF_MAX_RANK];
     if (s < 2 || s > 3 || wf_rank_of(g, theta) != 3 || wf_size_of(g, theta, 1) != s ||
         wf_size_of(g, theta, 2) != s + 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "theta is %s", wf_shape_text(g, theta));
+        wf_fail_node(g, n, WF_E_SHAPES, "theta is %s", wf_shape_text(g, theta));
     shape[0] = n->args[1].ints[0];
     for (int k = 0; k < s; k++)
         shape[1 + k] = n->args[1].ints[2 + k];

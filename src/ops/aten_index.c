@@ -31,12 +31,12 @@ static void plan_index(WfGraph *g, const WfNode *n, WfVal x, int arg, Plan *p)
     int rank = wf_rank_of(g, x), k = 0, first = -1, last = -1;
     bool gap = false;
     if (a->n > rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%d indices for %d dimensions", a->n, rank);
+        wf_fail_node(g, n, WF_E_SHAPES, "%d indices for %d dimensions", a->n, rank);
     for (int d = 0; d < a->n; d++) {
         if (!a->vals[d])
             continue;
         if (wf_dtype_of(g, a->vals[d]) == WF_BOOL || wf_dtype_of(g, a->vals[d]) == WF_U8)
-            wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "indexing by a mask gives a result whose size depends on the data; "
+            wf_fail_node(g, n, WF_E_DATA_DEPENDENT, "indexing by a mask gives a result whose size depends on the data; "
                                                      "use torch.where");
         first = first < 0 ? d : first;
         gap |= last >= 0 && d != last + 1;

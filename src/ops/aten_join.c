@@ -28,7 +28,7 @@ static int collect(WfGraph *g, const WfNode *n, bool skip, WfVal *v)
     WfDtype t = 0;
     int k = 0;
     if (!a->n || a->n > WF_MAX_RESULTS)
-        wf_fail_node(g, n, a->n ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_FILE, "%d tensors to join", a->n);
+        wf_fail_node(g, n, a->n ? WF_E_OP_FORM : WF_E_SHAPES, "%d tensors to join", a->n);
     for (int i = 0; i < a->n; i++)
         t = wf_promote_types(t, wf_dtype_of(g, a->vals[i]));
     for (int i = 0; i < a->n; i++)
@@ -40,7 +40,7 @@ static int collect(WfGraph *g, const WfNode *n, bool skip, WfVal *v)
 static WfVal join(WfGraph *g, const WfNode *n, const WfVal *v, int k, int dim)
 {
     if (!wf_rank_of(g, v[0]))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "numbers cannot be joined");
+        wf_fail_node(g, n, WF_E_SHAPES, "numbers cannot be joined");
     return wf_cat(g, v, k, dim);
 }
 
@@ -58,7 +58,7 @@ RULE(stack)
     wf_need_rank(g, n, rank);
     for (int i = 0; i < k; i++) {
         if (wf_rank_of(g, v[i]) != rank - 1)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "the tensors differ in shape");
+            wf_fail_node(g, n, WF_E_SHAPES, "the tensors differ in shape");
         v[i] = wf_unsqueeze(g, v[i], dim);
     }
     return give(out, join(g, n, v, k, dim));
@@ -106,7 +106,7 @@ RULE(block_diag)
     for (int i = 0; i < k; i++) {
         v[i] = wf_atleast(g, v[i], 2);
         if (wf_rank_of(g, v[i]) != 2)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "matrices are needed");
+            wf_fail_node(g, n, WF_E_SHAPES, "matrices are needed");
         width = wf_eadd(E, width, wf_size_of(g, v[i], 1));
     }
     for (int i = 0; i < k; i++) {
@@ -126,7 +126,7 @@ RULE(meshgrid)
     wf_need_rank(g, n, a->n);
     for (int i = 0; i < a->n; i++) {
         if (wf_rank_of(g, a->vals[i]) > 1)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "vectors are needed");
+            wf_fail_node(g, n, WF_E_SHAPES, "vectors are needed");
         int at = swap && i < 2 ? 1 - i : i;
         shape[at] = wf_numel(g, a->vals[i]);
     }
@@ -150,7 +150,7 @@ RULE(flip)
     for (int i = 0; i < a->n; i++) {
         int d = wf_dim_index(g, n, a->ints[i], rank);
         if (seen >> d & 1)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "a dimension is named twice");
+            wf_fail_node(g, n, WF_E_SHAPES, "a dimension is named twice");
         seen |= 1u << d;
         if (rank)
             dims[k++] = d;
@@ -161,7 +161,7 @@ RULE(flip)
 static int flip_one(WfGraph *g, const WfNode *n, WfVal *out, int dim)
 {
     if (wf_rank_of(g, X) <= dim)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "too few dimensions");
+        wf_fail_node(g, n, WF_E_SHAPES, "too few dimensions");
     return give(out, wf_flip(g, X, &dim, 1));
 }
 
@@ -197,7 +197,7 @@ RULE(roll)
                     wf_reshape(g, roll_dim(g, wf_reshape(g, X, 1, flat), 0, s->ints[0]), x->rank, x->shape));
     }
     if (s->n != d->n)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "every dimension needs a shift");
+        wf_fail_node(g, n, WF_E_SHAPES, "every dimension needs a shift");
     for (int i = 0; i < d->n && x->rank; i++)
         v = roll_dim(g, v, wf_dim_index(g, n, d->ints[i], x->rank), s->ints[i]);
     return give(out, v);
@@ -208,10 +208,10 @@ RULE(rot90)
     int rank = wf_rank_of(g, X);
     const WfArg *d = &n->args[2];
     if (d->n != 2 || rank < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "two dimensions are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "two dimensions are needed");
     int a = wf_dim_index(g, n, d->ints[0], rank), b = wf_dim_index(g, n, d->ints[1], rank), both[2] = {a, b};
     if (a == b)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the two dimensions must differ");
+        wf_fail_node(g, n, WF_E_SHAPES, "the two dimensions must differ");
     switch (((wf_lit(g, n, 1) % 4) + 4) % 4) {
     case 1:
         return give(out, wf_transpose(g, wf_flip(g, X, &b, 1), a, b));
@@ -233,7 +233,7 @@ static WfVal repeat_dim(WfGraph *g, const WfNode *n, WfVal v, int dim, WfDim tim
     if (times == 1)
         return v;
     if (!wf_eprove_ge0(E, times))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a tensor cannot be repeated a negative number of times");
+        wf_fail_node(g, n, WF_E_SHAPES, "a tensor cannot be repeated a negative number of times");
     memcpy(flat, x->shape, sizeof flat);
     flat[dim] = wf_emul(E, flat[dim], times);
     if (x->shape[dim] == 1)
@@ -253,7 +253,7 @@ RULE(repeat)
     WfDim shape[WF_MAX_RANK];
     wf_need_rank(g, n, rank);
     if (a->n < x->rank && !tile)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "every dimension needs a count");
+        wf_fail_node(g, n, WF_E_SHAPES, "every dimension needs a count");
     for (int i = 0; i < rank; i++)
         shape[i] = i < lead ? 1 : x->shape[i - lead];
     WfVal v = wf_reshape(g, X, rank, shape);
@@ -282,7 +282,7 @@ static int pad_pairs(WfGraph *g, const WfNode *n)
 {
     const WfArg *p = &n->args[1];
     if (p->n % 2 || p->n / 2 > wf_rank_of(g, X))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%d pad amounts for %d dimensions", p->n, wf_rank_of(g, X));
+        wf_fail_node(g, n, WF_E_SHAPES, "%d pad amounts for %d dimensions", p->n, wf_rank_of(g, X));
     return p->n / 2;
 }
 
@@ -297,7 +297,7 @@ static WfVal pad_constant(WfGraph *g, const WfNode *n, double value)
     for (int i = 0; i < rank; i++) {
         WfDim size = wf_eadd(E, wf_size_of(g, X, i), wf_eadd(E, lo[i], hi[i]));
         if (!wf_eprove_ge0(E, size))
-            wf_fail_node(g, n, WEFT_ERR_FILE, "a dimension would get a negative size");
+            wf_fail_node(g, n, WF_E_SHAPES, "a dimension would get a negative size");
     }
     return rank ? wf_pad(g, X, lo, hi, value) : X;
 }
@@ -318,12 +318,12 @@ static WfVal pad_edge(WfGraph *g, const WfNode *n, WfVal v, int dim, WfDim lo, W
         hi = 0;
     }
     if (!wf_eprove_ge0(E, from) || !wf_eprove_le(E, from, to) || !wf_eprove_le(E, to, size))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "nothing is left of dimension %d", dim);
+        wf_fail_node(g, n, WF_E_SHAPES, "nothing is left of dimension %d", dim);
     v = wf_slice(g, v, dim, from, to, 1);
     size = wf_esub(E, to, from);
     WfDim need = mode == 'e' ? 1 : mode == 'r' ? wf_eadd(E, wf_emax(E, lo, hi), 1) : wf_emax(E, lo, hi);
     if ((lo != 0 || hi != 0) && wf_eprove_lt(E, size, need))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "dimension %d is too small to be padded so far", dim);
+        wf_fail_node(g, n, WF_E_SHAPES, "dimension %d is too small to be padded so far", dim);
     if (lo != 0)
         part[k++] = mode == 'r'   ? wf_flip(g, wf_slice(g, v, dim, 1, wf_eadd(E, lo, 1), 1), &dim, 1)
                     : mode == 'e' ? repeat_dim(g, n, wf_slice(g, v, dim, zero, 1, 1), dim, lo, false)
@@ -357,7 +357,7 @@ RULE(pad)
         return give(out, pad_edges(g, n, 'e'));
     if (!strcmp(mode, "circular"))
         return give(out, pad_edges(g, n, 'c'));
-    wf_fail_node(g, n, WEFT_ERR_FILE, "no way of padding is called '%s'", mode);
+    wf_fail_node(g, n, WF_E_SHAPES, "no way of padding is called '%s'", mode);
 }
 
 RULE(constant_pad)
@@ -386,7 +386,7 @@ static int triangle(WfGraph *g, const WfNode *n, WfVal *out, const char *keep)
 {
     int rank = wf_rank_of(g, X);
     if (rank < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a matrix is needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "a matrix is needed");
     WfVal d = above(g, wf_size_of(g, X, -2), wf_size_of(g, X, -1));
     WfVal hit = wf_binary(g, keep, d, wf_dim_scalar(g, WF_I64, wf_int(n, 1)));
     return give(out, wf_where(g, hit, X, wf_like(g, X, 0)));
@@ -413,7 +413,7 @@ static WfVal embed(WfGraph *g, const WfNode *n, WfVal v, int64_t offset, int dim
     int rank = wf_rank_of(g, v), perm[WF_MAX_RANK], k = 0;
     wf_need_rank(g, n, rank + 1);
     if (offset < -(INT64_C(1) << 40) || offset > (INT64_C(1) << 40))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the offset of the diagonal is too large");
+        wf_fail_node(g, n, WF_E_SHAPES, "the offset of the diagonal is too large");
     int64_t extra = offset < 0 ? -offset : offset;
     v = wf_pad_dim(g, v, rank - 1, 0, extra, 0); /* indexed by the row above, by the column below */
     WfDim side = wf_size_of(g, v, -1);
@@ -428,11 +428,11 @@ RULE(diag_embed)
 {
     int rank = wf_rank_of(g, X) + 1, a, b;
     if (rank < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a vector is needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "a vector is needed");
     a = wf_dim_arg(g, n, 2, rank);
     b = wf_dim_arg(g, n, 3, rank);
     if (a == b)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the two dimensions must differ");
+        wf_fail_node(g, n, WF_E_SHAPES, "the two dimensions must differ");
     return give(out, embed(g, n, X, wf_lit(g, n, 1), a, b));
 }
 
@@ -440,7 +440,7 @@ RULE(diag)
 {
     int rank = wf_rank_of(g, X);
     if (rank != 1 && rank != 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a vector or a matrix is needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "a vector or a matrix is needed");
     int64_t offset = wf_lit(g, n, 1);
     return give(out, rank == 1 ? embed(g, n, X, offset, 0, 1) : wf_diagonal(g, n, X, offset, 0, 1));
 }
@@ -450,7 +450,7 @@ RULE(diagonal_scatter)
     int rank = wf_rank_of(g, X), a = wf_dim_arg(g, n, 3, rank), b = wf_dim_arg(g, n, 4, rank);
     int to[WF_MAX_RANK], back[WF_MAX_RANK], k = 0;
     if (rank < 2 || a == b)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "two dimensions are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "two dimensions are needed");
     for (int i = 0; i < rank; i++)
         if (i != a && i != b)
             to[k++] = i;

@@ -52,7 +52,7 @@ static int solve_triangular(WfGraph *g, const WfNode *n, WfVal *out)
     bool upper = wf_bool(n, 2), left = wf_bool(n, 3), unit = wf_bool(n, 4);
     int64_t size;
     if (ra < 2 || rb < 2 || !wf_elit(g->exprs, wf_size_of(g, a, -1), &size) || size > MOST_ROWS || size < 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+        wf_fail_node(g, n, WF_E_OP_FORM,
                      "the matrix %s must have 1 to %d rows, known at compile time", wf_shape_text(g, a),
                      MOST_ROWS);
     if (!left) { /* X A = B is A' X' = B' */
@@ -60,7 +60,7 @@ static int solve_triangular(WfGraph *g, const WfNode *n, WfVal *out)
         b = wf_transpose(g, b, rb - 2, rb - 1);
     }
     if (!wf_dims_equal(g, wf_size_of(g, b, -2), wf_size_of(g, a, -1)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s and %s do not fit", wf_shape_text(g, a), wf_shape_text(g, b));
+        wf_fail_node(g, n, WF_E_SHAPES, "%s and %s do not fit", wf_shape_text(g, a), wf_shape_text(g, b));
     WfVal wide = batched(g, n, a, b);
     b = batched(g, n, b, a);
     WfVal x = substitute(g, wide, b, size, left ? upper : !upper, unit);

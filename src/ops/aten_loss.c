@@ -92,7 +92,7 @@ static void bce_infer(WfGraph *g, const WfNode *n)
 {
     const WfValue *x = wf_value(g, T(0));
     if (!wf_same_shape(g, T(0), T(1)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s and target %s differ", wf_shape_text(g, T(0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s and target %s differ", wf_shape_text(g, T(0)),
                      wf_shape_text(g, T(1)));
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
 }

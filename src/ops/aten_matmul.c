@@ -18,7 +18,7 @@ static int give(WfVal *out, WfVal v)
 static void need_rank(WfGraph *g, const WfNode *n, int arg, int rank)
 {
     if (wf_rank_of(g, T(arg)) != rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "'%s' is %s, expected %d dimensions", n->schema->params[arg].name,
+        wf_fail_node(g, n, WF_E_SHAPES, "'%s' is %s, expected %d dimensions", n->schema->params[arg].name,
                      wf_shape_text(g, T(arg)), rank);
 }
 
@@ -41,12 +41,12 @@ WfVal wf_matmul_any(WfGraph *g, const WfNode *n, WfVal a, WfVal b)
 {
     int ra = wf_rank_of(g, a), rb = wf_rank_of(g, b);
     if (!ra || !rb)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a product needs at least one dimension on both sides");
+        wf_fail_node(g, n, WF_E_SHAPES, "a product needs at least one dimension on both sides");
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s: the dtypes differ", wf_shape_text(g, a),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s times %s: the dtypes differ", wf_shape_text(g, a),
                      wf_shape_text(g, b));
     if (wf_size_of(g, a, -1) != wf_size_of(g, b, rb == 1 ? 0 : rb - 2))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s: the inner sizes differ", wf_shape_text(g, a),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s times %s: the inner sizes differ", wf_shape_text(g, a),
                      wf_shape_text(g, b));
     if (ra == 1 && rb == 1)
         return wf_sum(g, wf_mul(g, a, b), 1, false);
@@ -75,7 +75,7 @@ WfVal wf_linear(WfGraph *g, const WfNode *n, WfVal x, WfVal w, WfVal b)
 {
     int r = wf_rank_of(g, w);
     if (wf_rank_of(g, x) < 1 || r > 2 || wf_size_of(g, x, -1) != wf_size_of(g, w, -1))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight is %s, but the input is %s", wf_shape_text(g, w),
+        wf_fail_node(g, n, WF_E_SHAPES, "weight is %s, but the input is %s", wf_shape_text(g, w),
                      wf_shape_text(g, x));
     WfVal y = wf_matmul_any(g, n, x, r == 2 ? wf_transpose(g, w, 0, 1) : w);
     return b ? wf_add(g, y, b) : y;
@@ -126,7 +126,7 @@ static int inner(DECOMPOSE)
         return give(out, wf_mul(g, T(0), T(1)));
     WfDim shape[2 * WF_MAX_RANK], flat[2] = {wf_count(g, T(1), WF_ALL_DIMS(rb - 1)), wf_size_of(g, T(1), -1)};
     if (ra + rb - 2 > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the result has more than %d dimensions", WF_MAX_RANK);
+        wf_fail_node(g, n, WF_E_OP_FORM, "the result has more than %d dimensions", WF_MAX_RANK);
     WfVal y = wf_matmul_any(g, n, T(0), wf_transpose(g, wf_reshape(g, T(1), 2, flat), 0, 1));
     memcpy(shape, wf_value(g, T(0))->shape, (size_t)(ra - 1) * sizeof *shape);
     memcpy(shape + ra - 1, wf_value(g, T(1))->shape, (size_t)(rb - 1) * sizeof *shape);
@@ -171,7 +171,7 @@ static int kron(DECOMPOSE)
     int ra = a->rank, rb = b->rank, r = ra > rb ? ra : rb;
     WfDim sa[WF_MAX_RANK], sb[WF_MAX_RANK], shape[WF_MAX_RANK];
     if (2 * r > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "more than %d dimensions", WF_MAX_RANK / 2);
+        wf_fail_node(g, n, WF_E_OP_FORM, "more than %d dimensions", WF_MAX_RANK / 2);
     for (int i = 0; i < r; i++) {
         WfDim x = i < r - ra ? 1 : a->shape[i - (r - ra)], y = i < r - rb ? 1 : b->shape[i - (r - rb)];
         sa[2 * i] = x, sa[2 * i + 1] = 1;
@@ -213,7 +213,7 @@ static int tensordot(DECOMPOSE)
     int rank = 0;
     WfVal a = as_matrix(g, n, 0, false, shape, &rank), b = as_matrix(g, n, 1, true, shape, &rank);
     if (rank > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the result has more than %d dimensions", WF_MAX_RANK);
+        wf_fail_node(g, n, WF_E_OP_FORM, "the result has more than %d dimensions", WF_MAX_RANK);
     return give(out, wf_reshape(g, wf_matmul_any(g, n, a, b), rank, shape));
 }
 
@@ -224,7 +224,7 @@ static int multi_dot(DECOMPOSE)
 {
     const WfArg *all = &n->args[0];
     if (all->n < 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "there is nothing to multiply");
+        wf_fail_node(g, n, WF_E_SHAPES, "there is nothing to multiply");
     WfVal y = all->vals[0];
     for (int i = 1; i < all->n; i++)
         y = wf_matmul_any(g, n, y, all->vals[i]);
@@ -237,7 +237,7 @@ static int matrix_power(DECOMPOSE)
     WfVal x = T(0), y = 0;
     int r = wf_rank_of(g, x);
     if (r < 2 || !wf_elit(E(g), wf_int(n, 1), &k) || k < 0)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "needs a matrix and a power of at least 0");
+        wf_fail_node(g, n, WF_E_OP_FORM, "needs a matrix and a power of at least 0");
     for (; k; k /= 2) {
         if (k % 2)
             y = y ? wf_matmul(g, y, x) : x;
@@ -261,7 +261,7 @@ static int bilinear(DECOMPOSE)
     WfDim o = wf_size_of(g, w, 0), i = wf_size_of(g, w, 1), j = wf_size_of(g, w, 2), shape[WF_MAX_RANK];
     if (r < 1 || r + 1 > WF_MAX_RANK || wf_rank_of(g, b) != r || wf_size_of(g, a, r - 1) != i ||
         wf_size_of(g, b, r - 1) != j)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "inputs %s and %s do not fit weight %s", wf_shape_text(g, a),
+        wf_fail_node(g, n, WF_E_SHAPES, "inputs %s and %s do not fit weight %s", wf_shape_text(g, a),
                      wf_shape_text(g, b), wf_shape_text(g, w));
     WfVal m = wf_reshape(g, wf_permute(g, w, (int[]){1, 0, 2}), 2, (WfDim[]){i, wf_emul(E(g), o, j)});
     memcpy(shape, wf_value(g, a)->shape, sizeof shape);
@@ -291,7 +291,7 @@ static int pdist(DECOMPOSE)
     WfVal part[WF_MAX_RESULTS];
     need_rank(g, n, 0, 2);
     if (!wf_elit(E(g), wf_size_of(g, T(0), 0), &rows) || rows > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of rows must be static and at most %d",
+        wf_fail_node(g, n, WF_E_OP_FORM, "the number of rows must be static and at most %d",
                      WF_MAX_RESULTS);
     if (rows < 2)
         return give(out, wf_full(g, wf_dtype_of(g, T(0)), 1, (WfDim[]){0}, 0));
@@ -307,7 +307,7 @@ static int grouped_mm(DECOMPOSE)
 {
     WfVal x = T(0), w = T(1), ends = T(2);
     if (wf_rank_of(g, x) != 2 || wf_rank_of(g, w) != 3 || !ends || wf_rank_of(g, ends) != 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "only rows in groups, a matrix for each, are supported");
+        wf_fail_node(g, n, WF_E_OP_FORM, "only rows in groups, a matrix for each, are supported");
     WfDim rows = wf_size_of(g, x, 0), groups = wf_size_of(g, w, 0), in = wf_size_of(g, x, 1);
     WfDim wide = wf_emul(g->exprs, groups, in), columns = wf_size_of(g, w, 2);
     ends = wf_cast(g, ends, WF_I64);

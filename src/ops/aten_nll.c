@@ -30,14 +30,14 @@ static Rows rows_of(WfGraph *g, const WfNode *n, WfVal x, WfVal label, WfVal wei
     WfDim shape[WF_MAX_RANK], lead[WF_MAX_RANK];
     int rank = v->rank;
     if (!rank || wf_rank_of(g, label) != rank - 1 || !wf_dtype_is_int(wf_dtype_of(g, label)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "class labels %s do not fit %s", wf_shape_text(g, label),
+        wf_fail_node(g, n, WF_E_SHAPES, "class labels %s do not fit %s", wf_shape_text(g, label),
                      wf_shape_text(g, x));
     memcpy(shape, v->shape, sizeof shape);
     r.classes = shape[r.dim];
     for (int i = 0; i < rank; i++)
         lead[i] = i == r.dim ? r.classes : 1;
     if (weight && (wf_numel(g, weight) != r.classes || wf_rank_of(g, weight) != 1))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "weight %s is not one number for each class of %s",
+        wf_fail_node(g, n, WF_E_SHAPES, "weight %s is not one number for each class of %s",
                      wf_shape_text(g, weight), wf_shape_text(g, x));
     if (weight)
         r.weight = wf_reshape(g, weight, rank, lead);
@@ -146,7 +146,7 @@ static int ce_decompose(DECOMPOSE)
 static void ce_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
 {
     if (dy[1] || dy[2])
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "only the loss has a gradient");
+        wf_fail_node(g, n, WF_E_BUG, "only the loss has a gradient");
     Rows r = ce_rows(g, n);
     double s = wf_float(g, n, 4);
     WfVal x = T(0), zero = wf_like(g, x, 0), wl = wf_unsqueeze(g, n->out + 2, r.dim);
@@ -162,7 +162,7 @@ static void ce_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
     if (wf_wants(g, 0))
         dx[0] = wf_mul(g, wf_unsqueeze(g, dy[0], r.dim), wf_sub(g, wf_mul(g, p, total), q));
     if (T(2) && wf_wants(g, 2))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the class weights of a loss have no gradient");
+        wf_fail_node(g, n, WF_E_NO_GRADIENT, "the class weights of a loss have no gradient");
 }
 
 /* Targets that are probabilities: -sum_c w_c (t_c (1 - s) + s / C) log p_c; the mean is over rows. */
@@ -241,7 +241,7 @@ static WfVal multilabel(WfGraph *g, const WfNode *n, int64_t reduction, WfVal *i
     WfDtype dt = wf_dtype_of(g, x);
     bool single = wf_rank_of(g, x) < 2;
     if (!wf_same_shape(g, x, t) || wf_rank_of(g, x) > 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "labels %s do not fit %s", wf_shape_text(g, t),
+        wf_fail_node(g, n, WF_E_SHAPES, "labels %s do not fit %s", wf_shape_text(g, t),
                      wf_shape_text(g, x));
     while (wf_rank_of(g, x) < 2) {
         x = wf_unsqueeze(g, x, 0);

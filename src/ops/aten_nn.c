@@ -190,7 +190,7 @@ static int glu(DECOMPOSE)
     int dim = wf_dim_index(g, n, wf_int(n, 1), wf_rank_of(g, X));
     WfDim size = wf_size_of(g, X, dim), half = wf_efloordiv(g->exprs, size, 2);
     if (wf_emul(g->exprs, half, 2) != size)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the dimension to be halved is odd in %s", wf_shape_text(g, X));
+        wf_fail_node(g, n, WF_E_SHAPES, "the dimension to be halved is odd in %s", wf_shape_text(g, X));
     WfVal a = wf_slice(g, X, dim, 0, half, 1), b = wf_slice(g, X, dim, half, size, 1);
     return give(out, wf_mul(g, a, wf_unary(g, "prim.sigmoid", b)));
 }

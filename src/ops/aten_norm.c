@@ -114,7 +114,7 @@ static uint32_t last_dims(WfGraph *g, const WfNode *n, WfVal x, const WfArg *sha
     for (int i = 0; fits && i < k; i++)
         fits = wf_dims_equal(g, shape->ints[i], wf_size_of(g, x, r - k + i));
     if (!fits)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the normalised shape does not end %s", wf_shape_text(g, x));
+        wf_fail_node(g, n, WF_E_SHAPES, "the normalised shape does not end %s", wf_shape_text(g, x));
     return WF_ALL_DIMS(r) & ~WF_ALL_DIMS(r - k);
 }
 
@@ -149,7 +149,7 @@ static void grouped(WfGraph *g, const WfNode *n, WfVal w, WfVal b, int64_t group
         rest = wf_emul(e, rest, shape[i]);
     WfDim each = rank > 1 ? wf_efloordiv(e, shape[1], groups) : 0;
     if (rank < 2 || groups < 1 || wf_emul(e, each, groups) != shape[1])
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the channels of %s do not divide into %lld groups",
+        wf_fail_node(g, n, WF_E_SHAPES, "the channels of %s do not divide into %lld groups",
                      wf_shape_text(g, T(0)), (long long)groups);
     WfDim parts[4] = {shape[0], groups, each, rest}, param[4] = {1, groups, each, 1};
     wf_normalize(g, wf_reshape(g, T(0), 4, parts), w ? wf_reshape(g, w, 4, param) : 0,

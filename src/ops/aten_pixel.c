@@ -18,7 +18,7 @@ static WfDim exact(WfGraph *g, const WfNode *n, WfDim size, WfDim parts)
 {
     WfDim q = wf_eprove_lt(E, 0, parts) ? wf_efloordiv(E, size, parts) : 0;
     if (wf_emul(E, q, parts) != size)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a dimension is not a multiple of what it is divided by");
+        wf_fail_node(g, n, WF_E_SHAPES, "a dimension is not a multiple of what it is divided by");
     return q;
 }
 
@@ -28,7 +28,7 @@ RULE(channel_shuffle)
     WfDim shape[WF_MAX_RANK + 1], old[WF_MAX_RANK];
     int rank = x->rank;
     if (rank < 3)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "at least 3 dimensions are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "at least 3 dimensions are needed");
     wf_need_rank(g, n, rank + 1);
     memcpy(old, x->shape, sizeof old);
     shape[0] = old[0];
@@ -59,7 +59,7 @@ static int64_t pixel_factor(WfGraph *g, const WfNode *n)
     int rank = wf_rank_of(g, X);
     int64_t r = wf_lit(g, n, 1);
     if (rank < 3 || r < 1 || r > 4096)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "at least 3 dimensions and a positive factor are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "at least 3 dimensions and a positive factor are needed");
     wf_need_rank(g, n, rank + 2);
     return r;
 }
@@ -96,7 +96,7 @@ static void windows(WfGraph *g, const WfNode *n, int first, Windows *w)
             const WfArg *a = &n->args[first + k];
             if (a->n != 2 || !wf_elit(E, a->ints[i], &lists[k][i]) || lists[k][i] < (k != 2) ||
                 lists[k][i] > INT32_MAX)
-                wf_fail_node(g, n, WEFT_ERR_FILE, "argument '%s' must be two fixed numbers",
+                wf_fail_node(g, n, WF_E_SHAPES, "argument '%s' must be two fixed numbers",
                              n->schema->params[first + k].name);
         }
 }
@@ -108,7 +108,7 @@ RULE(im2col) /* [N, C, H, W] -> [N, C kh kw, L] */
     WfVal v = rank == 3 ? wf_unsqueeze(g, X, 0) : X;
     windows(g, n, 1, &w);
     if (rank != 3 && rank != 4)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "an image batch is needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "an image batch is needed");
     for (int i = 0; i < 2; i++) {
         v = wf_pad_dim(g, v, 2 + i, w.padding[i], w.padding[i], 0);
         v = wf_emit(g, "prim.window", "vdiii", v, 2 + i, w.kernel[i], w.stride[i], w.dilation[i]);
@@ -130,13 +130,13 @@ RULE(col2im) /* the sum of all windows at their places */
     WfVal v = rank == 2 ? wf_unsqueeze(g, X, 0) : X;
     windows(g, n, 2, &w);
     if ((rank != 2 && rank != 3) || size->n != 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "columns and an image size are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "columns and an image size are needed");
     WfDim padded[2], count[2];
     for (int i = 0; i < 2; i++) {
         padded[i] = wf_eadd(E, size->ints[i], 2 * w.padding[i]);
         WfDim span = wf_esub(E, padded[i], w.dilation[i] * (w.kernel[i] - 1) + 1);
         if (!wf_eprove_ge0(E, span))
-            wf_fail_node(g, n, WEFT_ERR_FILE, "a window does not fit into the image");
+            wf_fail_node(g, n, WF_E_SHAPES, "a window does not fit into the image");
         count[i] = wf_eadd(E, wf_efloordiv(E, span, w.stride[i]), 1);
     }
     WfDim shape[6] = {wf_size_of(g, v, 0),

@@ -33,7 +33,7 @@ static Window window_of(WfGraph *g, const WfNode *n, int s, const WfArg *dil, bo
     Window w = {.s = s};
     int r = wf_rank_of(g, T(0));
     if (r != s + 1 && r != s + 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
+        wf_fail_node(g, n, WF_E_SHAPES, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
     per_dim(&n->args[1], s, one, w.k);
     per_dim(&n->args[2], s, w.k, w.stride);
     per_dim(&n->args[3], s, (WfDim[3]){0}, w.pad);
@@ -50,7 +50,7 @@ static Window window_of(WfGraph *g, const WfNode *n, int s, const WfArg *dil, bo
             WfDim start = wf_emul(e, wf_esub(e, count, 1), w.stride[i]), limit = wf_eadd(e, in, w.pad[i]);
             int64_t a, b;
             if (!wf_elit(e, start, &a) || !wf_elit(e, limit, &b))
-                wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "ceil_mode needs a static size");
+                wf_fail_node(g, n, WF_E_OP_FORM, "ceil_mode needs a static size");
             if (a >= b)
                 count = wf_esub(e, count, 1);
             WfDim need = wf_eadd(e, wf_emul(e, wf_esub(e, count, 1), w.stride[i]), span);
@@ -298,7 +298,7 @@ static int adaptive_avg_pool(DECOMPOSE)
     for (int i = 0; i < s; i++)
         all &= n->args[1].ints[n->args[1].n > 1 ? i : 0] == 1;
     if (r <= s)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s has not %d spatial dimensions", wf_shape_text(g, x), s);
+        wf_fail_node(g, n, WF_E_SHAPES, "%s has not %d spatial dimensions", wf_shape_text(g, x), s);
     if (all) { /* one mean over everything */
         out[0] = wf_mean(g, x, WF_ALL_DIMS(r) & ~WF_ALL_DIMS(r - s), true);
         return 1;
@@ -317,7 +317,7 @@ static void uneven_max(WfGraph *g, const WfNode *n, int s, const WfDim *sizes, W
     int r = wf_rank_of(g, x), front = r - s;
     WfDim wide[WF_MAX_RANK], in[2] = {1, 1}, all = 1, shape[WF_MAX_RANK], flat[WF_MAX_RANK];
     if (r + s > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "too many dimensions");
+        wf_fail_node(g, n, WF_E_OP_FORM, "too many dimensions");
     for (int i = 0; i < r + s; i++)
         wide[i] = i < front ? wf_size_of(g, x, i) : i < r ? 1 : wf_size_of(g, x, i - s);
     lead = wf_reshape(g, x, r + s, wide);
@@ -347,7 +347,7 @@ static int adaptive_max_pool(DECOMPOSE)
     WfDim k[3], sizes[3];
     bool even = true;
     if (r <= s)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
+        wf_fail_node(g, n, WF_E_SHAPES, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
     for (int i = 0; i < s; i++) {
         WfDim in = wf_size_of(g, T(0), r - s + i);
         sizes[i] = n->args[1].ints[n->args[1].n > 1 ? i : 0];

@@ -60,7 +60,7 @@ static double probability(WfGraph *g, const WfNode *n, int arg)
 {
     double p = wf_float(g, n, arg);
     if (!(p >= 0 && p <= 1))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the probability is %g", p);
+        wf_fail_node(g, n, WF_E_SHAPES, "the probability is %g", p);
     return p;
 }
 

@@ -266,9 +266,9 @@ DECOMPOSE(quantile_op)
         x = wf_reshape(g, x, 1, &count);
     int d = flat ? 0 : wf_dim_index(g, n, wf_int(n, 2), rank);
     if (!(q >= 0 && q <= 1))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "q is %g, expected 0 to 1", q);
+        wf_fail_node(g, n, WF_E_SHAPES, "q is %g, expected 0 to 1", q);
     if (!wf_elit(g->exprs, wf_size_of(g, x, d), &size) || size < 1)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the size of the dimension must be static and not 0");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the size of the dimension must be static and not 0");
     double place = q * (double)(size - 1);
     if (wf_dtype_of(g, x) != WF_F64) /* PyTorch computes it in the input's dtype */
         place = (float)q * (float)(size - 1);

@@ -31,7 +31,7 @@ static Resize resize_of(WfGraph *g, const WfNode *n, int s, bool has_align)
     bool vec = !strcmp(n->schema->params[n->schema->n_params - 1].name, "scale_factors");
     int rank = wf_rank_of(g, T(0));
     if (rank != s + 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
+        wf_fail_node(g, n, WF_E_SHAPES, "%s has not %d spatial dimensions", wf_shape_text(g, T(0)), s);
     for (int i = 0; i < s; i++) {
         int64_t lit;
         r.in[i] = wf_size_of(g, T(0), 2 + i);
@@ -46,7 +46,7 @@ static Resize resize_of(WfGraph *g, const WfNode *n, int s, bool has_align)
         } else if (r.scale[i] == floor(r.scale[i])) {
             r.out[i] = wf_emul(E(g), r.in[i], (WfDim)r.scale[i]);
         } else {
-            wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "a broken factor needs a static size");
+            wf_fail_node(g, n, WF_E_OP_FORM, "a broken factor needs a static size");
         }
     }
     return r;

@@ -74,17 +74,17 @@ static int layers(WfGraph *g, const WfNode *n, int mode, WfVal *out)
     WfVal h0 = T(1), c0 = 0;
     if (mode == LSTM) {
         if (n->args[1].n != 2)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "two states are needed");
+            wf_fail_node(g, n, WF_E_SHAPES, "two states are needed");
         h0 = n->args[1].vals[0];
         c0 = n->args[1].vals[1];
     }
     int total = s.layers * s.directions;
     if (total < 1 || total > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d layers", s.layers);
+        wf_fail_node(g, n, WF_E_OP_FORM, "%d layers", s.layers);
     if (n->args[2].n == total * (s.each + 1))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "projections (proj_size) are not supported; use an LSTM without them");
+        wf_fail_node(g, n, WF_E_OP_FORM, "projections (proj_size) are not supported; use an LSTM without them");
     if (n->args[2].n != total * s.each || wf_rank_of(g, T(0)) != 3)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%d weights do not make %d layers", n->args[2].n, total);
+        wf_fail_node(g, n, WF_E_SHAPES, "%d weights do not make %d layers", n->args[2].n, total);
     run(g, n, &s, T(0), wf_bool(n, 8), h0, c0, out);
     return mode == LSTM ? 3 : 2;
 }
@@ -127,7 +127,7 @@ static WfVal tanh_of(WfGraph *g, WfVal x)
 static int lstm_cell(DECOMPOSE)
 {
     if (n->args[1].n != 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "two states are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "two states are needed");
     WfVal h = n->args[1].vals[0], c = n->args[1].vals[1];
     WfVal v = wf_add(g, wf_linear(g, n, T(0), T(2), T(4)), wf_linear(g, n, h, T(3), T(5)));
     WfVal i = sigmoid(g, gate(g, v, 0, 4)), f = sigmoid(g, gate(g, v, 1, 4));

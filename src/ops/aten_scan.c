@@ -13,7 +13,7 @@ static int64_t length(WfGraph *g, const WfNode *n, WfVal x, int d)
 {
     int64_t size;
     if (!wf_elit(g->exprs, wf_size_of(g, x, d), &size))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the size of dimension %d must be static", d);
+        wf_fail_node(g, n, WF_E_OP_FORM, "the size of dimension %d must be static", d);
     return size;
 }
 
@@ -89,7 +89,7 @@ DECOMPOSE(diff)
     WfVal x = X, parts[3];
     int r = wf_rank_of(g, x), k = 0;
     if (!r)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the operand has no dimension");
+        wf_fail_node(g, n, WF_E_SHAPES, "the operand has no dimension");
     int d = wf_dim_index(g, n, wf_int(n, 2), r);
     if (wf_has(n, 3))
         parts[k++] = wf_cast(g, wf_tensor(n, 3), wf_dtype_of(g, x));

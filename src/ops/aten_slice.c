@@ -13,7 +13,7 @@ static WfDim wrap(WfGraph *g, const WfNode *n, WfDim v, WfDim size)
         return v;
     if (wf_eprove_lt(E, v, 0))
         return wf_eadd(E, v, size);
-    wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+    wf_fail_node(g, n, WF_E_OP_FORM,
                  "an index may be negative or not, depending on the input's size");
 }
 
@@ -32,7 +32,7 @@ WfRange wf_slice_range(WfGraph *g, const WfNode *n, int start, int end, int step
     WfRange r = {0, size, wf_lit(g, n, step)};
     int64_t lit;
     if (r.step < 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the step of a slice must be positive");
+        wf_fail_node(g, n, WF_E_SHAPES, "the step of a slice must be positive");
     if (wf_has(n, start))
         r.start = clamp(g, wrap(g, n, wf_int(n, start), size), size);
     if (wf_has(n, end) && !(wf_elit(E, wf_int(n, end), &lit) && lit >= INT64_MAX / 2))
@@ -46,7 +46,7 @@ WfDim wf_select_index(WfGraph *g, const WfNode *n, int arg, WfDim size)
 {
     WfDim i = wrap(g, n, wf_int(n, arg), size);
     if (!wf_eprove_ge0(E, i) || wf_eprove_le(E, size, i))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the index is out of range");
+        wf_fail_node(g, n, WF_E_SHAPES, "the index is out of range");
     return i;
 }
 
@@ -54,7 +54,7 @@ static int need_dim(WfGraph *g, const WfNode *n, int arg)
 {
     int rank = wf_rank_of(g, X);
     if (!rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number has no dimensions");
+        wf_fail_node(g, n, WF_E_SHAPES, "a number has no dimensions");
     return wf_dim_arg(g, n, arg, rank);
 }
 
@@ -62,7 +62,7 @@ RULE(slice)
 {
     int dim = wf_dim_arg(g, n, 1, wf_rank_of(g, X));
     if (!wf_rank_of(g, X))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number cannot be sliced");
+        wf_fail_node(g, n, WF_E_SHAPES, "a number cannot be sliced");
     WfRange r = wf_slice_range(g, n, 2, 3, 4, wf_size_of(g, X, dim));
     out[0] = wf_slice(g, X, dim, r.start, r.end, r.step);
     return 1;
@@ -74,7 +74,7 @@ RULE(narrow)
     WfDim size = wf_size_of(g, X, dim), start = wrap(g, n, wf_int(n, 2), size),
           end = wf_eadd(E, start, wf_int(n, 3));
     if (!wf_eprove_ge0(E, wf_int(n, 3)) || !wf_eprove_ge0(E, start) || wf_eprove_lt(E, size, end))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the range is outside the dimension");
+        wf_fail_node(g, n, WF_E_SHAPES, "the range is outside the dimension");
     out[0] = wf_slice(g, X, dim, start, end, 1);
     return 1;
 }
@@ -93,7 +93,7 @@ RULE(select_scatter)
     WfDim i = wf_select_index(g, n, 3, wf_size_of(g, X, dim));
     WfVal src = wf_operand(g, n, 1, wf_dtype_of(g, X));
     if (wf_rank_of(g, src) != wf_rank_of(g, X) - 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the source does not fit");
+        wf_fail_node(g, n, WF_E_SHAPES, "the source does not fit");
     out[0] = wf_slice_scatter(g, X, wf_unsqueeze(g, src, dim), dim, i, wf_eadd(E, i, 1), 1);
     return 1;
 }
@@ -114,7 +114,7 @@ static int pieces(WfGraph *g, const WfNode *n, int dim, int64_t count, WfDim ste
 {
     WfDim at = 0, size = wf_size_of(g, X, dim);
     if (count < 1 || count > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)count,
+        wf_fail_node(g, n, WF_E_OP_FORM, "%lld pieces (Weft goes up to %d)", (long long)count,
                      WF_MAX_RESULTS);
     for (int i = 0; i < count; i++) {
         WfDim end = i == count - 1 ? size : wf_eadd(E, at, step);
@@ -130,11 +130,11 @@ static int64_t fixed_count(WfGraph *g, const WfNode *n, WfDim size, WfDim step)
     if (wf_elit(E, step, &v) && v < 1) {
         if (wf_elit(E, size, &v) && v == 0)
             return 1;
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the size of a piece must be positive");
+        wf_fail_node(g, n, WF_E_SHAPES, "the size of a piece must be positive");
     }
     WfDim c = wf_efloordiv(E, wf_eadd(E, size, wf_esub(E, step, 1)), step);
     if (!wf_elit(E, c, &count))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of pieces depends on the input's size");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the number of pieces depends on the input's size");
     return count ? count : 1;
 }
 
@@ -151,16 +151,16 @@ RULE(split_sizes)
     int dim = need_dim(g, n, 2);
     WfDim at = 0;
     if (a->n > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d pieces (Weft goes up to %d)", a->n, WF_MAX_RESULTS);
+        wf_fail_node(g, n, WF_E_OP_FORM, "%d pieces (Weft goes up to %d)", a->n, WF_MAX_RESULTS);
     for (int i = 0; i < a->n; i++) {
         if (!wf_eprove_ge0(E, a->ints[i]))
-            wf_fail_node(g, n, WEFT_ERR_FILE, "a piece has a negative size");
+            wf_fail_node(g, n, WF_E_SHAPES, "a piece has a negative size");
         WfDim end = wf_eadd(E, at, a->ints[i]);
         out[i] = wf_slice(g, X, dim, at, end, 1);
         at = end;
     }
     if (at != wf_size_of(g, X, dim))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the pieces do not add up to the dimension");
+        wf_fail_node(g, n, WF_E_SHAPES, "the pieces do not add up to the dimension");
     return a->n;
 }
 
@@ -170,7 +170,7 @@ RULE(chunk)
     int64_t chunks = wf_lit(g, n, 1);
     WfDim size = wf_size_of(g, X, dim);
     if (chunks < 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the number of pieces must be positive");
+        wf_fail_node(g, n, WF_E_SHAPES, "the number of pieces must be positive");
     WfDim step = wf_efloordiv(E, wf_eadd(E, size, chunks - 1), chunks), even = wf_efloordiv(E, size, chunks);
     if (wf_emul(E, even, chunks) == size && even != 0)
         return pieces(g, n, dim, chunks, even, out);
@@ -185,7 +185,7 @@ RULE(tensor_split)
     int64_t k = wf_lit(g, n, 1);
     WfDim size = wf_size_of(g, X, dim), at = 0;
     if (k < 1 || k > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%lld pieces", (long long)k);
+        wf_fail_node(g, n, WF_E_SHAPES, "%lld pieces", (long long)k);
     WfDim small = wf_efloordiv(E, size, k), more = wf_emod(E, size, k);
     for (int i = 0; i < k; i++) { /* the first size % k pieces are one longer */
         WfDim extra = wf_emin(E, 1, wf_emax(E, 0, wf_esub(E, more, i)));
@@ -202,7 +202,7 @@ RULE(tensor_split_at)
     int dim = need_dim(g, n, 2);
     WfDim size = wf_size_of(g, X, dim), at = 0;
     if (a->n >= WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%d pieces (Weft goes up to %d)", a->n + 1, WF_MAX_RESULTS);
+        wf_fail_node(g, n, WF_E_OP_FORM, "%d pieces (Weft goes up to %d)", a->n + 1, WF_MAX_RESULTS);
     for (int i = 0; i <= a->n; i++) {
         WfDim next = i < a->n ? clamp(g, wrap(g, n, a->ints[i], size), size) : size;
         WfDim end = wf_eprove_le(E, at, next) ? next : wf_eprove_le(E, next, at) ? at : wf_emax(E, at, next);
@@ -217,7 +217,7 @@ static int split_fixed(WfGraph *g, const WfNode *n, WfVal *out, int dim)
     int64_t k = wf_lit(g, n, 1);
     WfDim size = wf_size_of(g, X, dim), even = k > 0 ? wf_efloordiv(E, size, k) : 0;
     if (k < 1 || wf_emul(E, even, k) != size)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the dimension is not a multiple of the number of pieces");
+        wf_fail_node(g, n, WF_E_SHAPES, "the dimension is not a multiple of the number of pieces");
     return pieces(g, n, dim, k, even, out);
 }
 
@@ -225,14 +225,14 @@ RULE(hsplit)
 {
     int rank = wf_rank_of(g, X);
     if (!rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number cannot be split");
+        wf_fail_node(g, n, WF_E_SHAPES, "a number cannot be split");
     return split_fixed(g, n, out, rank == 1 ? 0 : 1);
 }
 
 RULE(vsplit)
 {
     if (wf_rank_of(g, X) < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "two dimensions are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "two dimensions are needed");
     return split_fixed(g, n, out, 0);
 }
 
@@ -241,9 +241,9 @@ RULE(unbind)
     int dim = need_dim(g, n, 1);
     int64_t k;
     if (!wf_elit(E, wf_size_of(g, X, dim), &k))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the number of pieces depends on the input's size");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the number of pieces depends on the input's size");
     if (k > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "%lld pieces (Weft goes up to %d)", (long long)k,
+        wf_fail_node(g, n, WF_E_OP_FORM, "%lld pieces (Weft goes up to %d)", (long long)k,
                      WF_MAX_RESULTS);
     for (int i = 0; i < k; i++)
         out[i] = wf_squeeze(g, wf_slice(g, X, dim, i, i + 1, 1), dim);

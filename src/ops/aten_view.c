@@ -15,7 +15,7 @@
 void wf_need_rank(WfGraph *g, const WfNode *n, int rank)
 {
     if (rank > WF_MAX_RANK)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "more than %d dimensions are needed", WF_MAX_RANK);
+        wf_fail_node(g, n, WF_E_OP_FORM, "more than %d dimensions are needed", WF_MAX_RANK);
 }
 
 int wf_dim_arg(WfGraph *g, const WfNode *n, int arg, int rank)
@@ -35,7 +35,7 @@ static int sizes(WfGraph *g, const WfNode *n, int arg, WfDim numel, WfDim *shape
         shape[i] = a->ints[i];
         if (wf_elit(E, shape[i], &v) && v < 0) {
             if (v != -1 || open >= 0)
-                wf_fail_node(g, n, WEFT_ERR_FILE, "more than one size is open, or a size is negative");
+                wf_fail_node(g, n, WF_E_SHAPES, "more than one size is open, or a size is negative");
             open = i;
         } else {
             rest = wf_emul(E, rest, shape[i]);
@@ -43,7 +43,7 @@ static int sizes(WfGraph *g, const WfNode *n, int arg, WfDim numel, WfDim *shape
     }
     if (open >= 0) {
         if (rest == 0)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "an open size beside a size of 0 can be anything");
+            wf_fail_node(g, n, WF_E_SHAPES, "an open size beside a size of 0 can be anything");
         shape[open] = wf_efloordiv(E, numel, rest);
     }
     return a->n;
@@ -79,7 +79,7 @@ RULE(flatten)
     int r = 0, rank = x->rank, from = wf_dim_arg(g, n, 1, rank), to = wf_dim_arg(g, n, 2, rank);
     WfDim shape[WF_MAX_RANK + 1];
     if (from > to)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "start_dim lies behind end_dim");
+        wf_fail_node(g, n, WF_E_SHAPES, "start_dim lies behind end_dim");
     if (!rank)
         shape[r++] = 1;
     for (int i = 0; i < rank; i++)
@@ -104,7 +104,7 @@ RULE(unflatten)
     WfDim part[WF_MAX_RANK], shape[2 * WF_MAX_RANK];
     int dim = wf_dim_arg(g, n, 1, x->rank), r = 0;
     if (!x->rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number has no dimension to unflatten");
+        wf_fail_node(g, n, WF_E_SHAPES, "a number has no dimension to unflatten");
     int k = sizes(g, n, 2, x->shape[dim], part);
     wf_need_rank(g, n, x->rank - 1 + k);
     for (int i = 0; i < x->rank; i++) {
@@ -203,7 +203,7 @@ RULE(t)
 {
     int rank = wf_rank_of(g, X);
     if (rank > 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE,
+        wf_fail_node(g, n, WF_E_SHAPES,
                      "only matrices and vectors can be transposed without naming dimensions");
     out[0] = rank == 2 ? wf_transpose(g, X, 0, 1) : X;
     return 1;
@@ -213,7 +213,7 @@ RULE(m_transpose)
 {
     int rank = wf_rank_of(g, X);
     if (rank < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a matrix is needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "a matrix is needed");
     out[0] = wf_transpose(g, X, rank - 2, rank - 1);
     return 1;
 }
@@ -232,7 +232,7 @@ RULE(permute)
     int rank = wf_rank_of(g, X), perm[WF_MAX_RANK];
     const WfArg *a = &n->args[1];
     if (a->n != rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%d dimension numbers are given for %d dimensions", a->n, rank);
+        wf_fail_node(g, n, WF_E_SHAPES, "%d dimension numbers are given for %d dimensions", a->n, rank);
     for (int i = 0; i < rank; i++)
         perm[i] = wf_dim_index(g, n, a->ints[i], rank);
     out[0] = wf_permute(g, X, perm);
@@ -247,7 +247,7 @@ RULE(movedim)
     int k = list ? from->n : 1;
     if (k > rank || (list && to->n != k)) {
         if (rank)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "source and destination do not fit the %d dimensions", rank);
+            wf_fail_node(g, n, WF_E_SHAPES, "source and destination do not fit the %d dimensions", rank);
         k = 0;
     }
     for (int i = 0; i < rank; i++)
@@ -256,7 +256,7 @@ RULE(movedim)
         int s = wf_dim_index(g, n, list ? from->ints[i] : from->i, rank);
         int d = wf_dim_index(g, n, list ? to->ints[i] : to->i, rank);
         if (taken[s] || perm[d] >= 0)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "a dimension is moved twice");
+            wf_fail_node(g, n, WF_E_SHAPES, "a dimension is moved twice");
         taken[s] = true;
         perm[d] = s;
     }
@@ -284,7 +284,7 @@ RULE(expand)
         shape[i] = a->ints[i];
         if (wf_elit(E, shape[i], &v) && v < 0) {
             if (v != -1 || from < 0)
-                wf_fail_node(g, n, WEFT_ERR_FILE, "a new dimension needs a size");
+                wf_fail_node(g, n, WF_E_SHAPES, "a new dimension needs a size");
             shape[i] = x->shape[from];
         }
     }
@@ -337,9 +337,9 @@ WfVal wf_diagonal(WfGraph *g, const WfNode *n, WfVal v, int64_t offset, int dim1
     WfDim rows = x->shape[rank - 2], columns = x->shape[rank - 1], flat[WF_MAX_RANK];
     int64_t c;
     if (!wf_elit(E, columns, &c))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the diagonal of a matrix whose width is not fixed");
+        wf_fail_node(g, n, WF_E_OP_FORM, "the diagonal of a matrix whose width is not fixed");
     if (offset < -(INT64_C(1) << 40) || offset > (INT64_C(1) << 40))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the offset of the diagonal is too large");
+        wf_fail_node(g, n, WF_E_SHAPES, "the offset of the diagonal is too large");
     WfDim start = offset >= 0 ? offset : wf_emul(E, -offset, columns);
     WfDim r = offset >= 0 ? rows : wf_esub(E, rows, -offset),
           w = offset >= 0 ? wf_esub(E, columns, offset) : columns;
@@ -355,11 +355,11 @@ WfVal wf_diagonal(WfGraph *g, const WfNode *n, WfVal v, int64_t offset, int dim1
 static void diagonal_dims(WfGraph *g, const WfNode *n, int first, int rank, int *dim1, int *dim2)
 {
     if (rank < 2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "two dimensions are needed");
+        wf_fail_node(g, n, WF_E_SHAPES, "two dimensions are needed");
     *dim1 = wf_dim_arg(g, n, first, rank);
     *dim2 = wf_dim_arg(g, n, first + 1, rank);
     if (*dim1 == *dim2)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "the two dimensions must differ");
+        wf_fail_node(g, n, WF_E_SHAPES, "the two dimensions must differ");
 }
 
 RULE(diagonal)
@@ -377,13 +377,13 @@ RULE(unfold)
     int64_t size = wf_lit(g, n, 2), step = wf_lit(g, n, 3);
     wf_need_rank(g, n, rank + 1);
     if (size < 1 || step < 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "size and step of a window must be positive");
+        wf_fail_node(g, n, WF_E_SHAPES, "size and step of a window must be positive");
     if (!rank && size == 1) {
         out[0] = wf_unsqueeze(g, x, 0);
         return 1;
     }
     if (!rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number holds no window of %lld", (long long)size);
+        wf_fail_node(g, n, WF_E_SHAPES, "a number holds no window of %lld", (long long)size);
     out[0] = wf_emit(g, "prim.window", "vdiid", x, dim, (WfDim)size, (WfDim)step, 1);
     return 1;
 }
@@ -412,7 +412,7 @@ RULE(as_strided)
         want = wf_emul(E, want, shape[k]);
     }
     if (!ok || want != wf_numel(g, X))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "this is no permutation of the whole tensor");
+        wf_fail_node(g, n, WF_E_OP_FORM, "this is no permutation of the whole tensor");
     (void)order;
     out[0] = wf_permute(g, wf_reshape(g, X, rank, shape), back);
     return 1;

@@ -28,8 +28,8 @@ WfDim wf_size_of(WfGraph *g, WfVal v, int dim)
     if (d >= 0 && d < x->rank)
         return x->shape[d];
     if (g->expanding)
-        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "an operand %s has too few dimensions", wf_shape_text(g, v));
-    wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s has no dimension %d", wf_shape_text(g, v), dim);
+        wf_fail_node(g, g->expanding, WF_E_SHAPES, "an operand %s has too few dimensions", wf_shape_text(g, v));
+    wf_fail(g->ctx, WF_E_BUG, "%s has no dimension %d", wf_shape_text(g, v), dim);
 }
 
 /* ---- pointwise ---- */
@@ -52,10 +52,10 @@ WfVal wf_binary(WfGraph *g, const char *prim, WfVal a, WfVal b)
 {
     broadcast(g, &a, &b);
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b) && g->expanding)
-        wf_fail_node(g, g->expanding, WEFT_ERR_FILE, "operands are %s and %s", wf_shape_text(g, a),
+        wf_fail_node(g, g->expanding, WF_E_SHAPES, "operands are %s and %s", wf_shape_text(g, a),
                      wf_shape_text(g, b));
     if (wf_dtype_of(g, a) != wf_dtype_of(g, b))
-        wf_fail(g->ctx, WEFT_ERR_INTERNAL, "%s: operands are %s and %s", prim, wf_shape_text(g, a),
+        wf_fail(g->ctx, WF_E_BUG, "%s: operands are %s and %s", prim, wf_shape_text(g, a),
                 wf_shape_text(g, b));
     return wf_emit(g, prim, "vv", a, b);
 }
@@ -214,7 +214,7 @@ WfVal wf_slice_scatter(WfGraph *g, WfVal whole, WfVal part, int dim, WfDim start
     int rank = wf_rank_of(g, part);
     WfDim wide[WF_MAX_RANK], count = wf_size_of(g, part, dim);
     if (rank == WF_MAX_RANK)
-        wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "writing every n-th element of a tensor of %d dimensions", rank);
+        wf_fail(g->ctx, WF_E_OP_FORM, "writing every n-th element of a tensor of %d dimensions", rank);
     memcpy(wide, wf_value(g, part)->shape, sizeof wide);
     wide[dim] = wf_emul(e, count, step);
     WfVal d = wf_pad_dim(g, wf_unsqueeze(g, part, dim + 1), dim + 1, 0, step - 1, 0);
@@ -319,7 +319,7 @@ WfVal wf_take_rows(WfGraph *g, WfVal x, int dim, WfVal index)
     int r = 0, ir = iv->rank, xr = v->rank;
     WfDim rows = wf_numel(g, index);
     if (xr - 1 + ir > WF_MAX_RANK)
-        wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED, "an indexed result has more than %d dimensions", WF_MAX_RANK);
+        wf_fail(g->ctx, WF_E_OP_FORM, "an indexed result has more than %d dimensions", WF_MAX_RANK);
     for (int i = 0; i < xr; i++) {
         flat[i] = i == dim ? rows : v->shape[i];
         lead[i] = i == dim ? rows : 1;

@@ -28,7 +28,7 @@ static void same_infer(WfGraph *g, const WfNode *n)
     for (int i = 0; i < k && i < n->n_out; i++) {
         const WfValue *x = wf_value(g, in[i]);
         if (x->dtype != wf_dtype_of(g, in[0]))
-            wf_fail_node(g, n, WEFT_ERR_FILE, "tensors of one collective are %s and %s",
+            wf_fail_node(g, n, WF_E_COLLECTIVE, "tensors of one collective are %s and %s",
                          wf_dtype_name(wf_dtype_of(g, in[0])), wf_dtype_name(x->dtype));
         wf_set_result(g, n, i, x->dtype, x->rank, x->shape);
     }
@@ -39,9 +39,9 @@ static void check_reduction(WfGraph *g, const WfNode *n)
     const char *op = text(n, "op");
     WfDtype t = wf_dtype_of(g, operand(n));
     if (!is_a(op, "sum") && !is_a(op, "mean") && !is_a(op, "min") && !is_a(op, "max"))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "op is \"%s\"; sum, mean, min and max are known", op);
+        wf_fail_node(g, n, WF_E_OP_FORM, "op is \"%s\"; sum, mean, min and max are known", op);
     if ((is_a(op, "mean") && !wf_dtype_is_float(t)) || (is_a(op, "sum") && t == WF_BOOL))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the %s of %s is not defined", op, wf_dtype_name(t));
+        wf_fail_node(g, n, WF_E_OP_FORM, "the %s of %s is not defined", op, wf_dtype_name(t));
 }
 
 static void reduce_infer(WfGraph *g, const WfNode *n)
@@ -64,9 +64,9 @@ static WfDim first_dim(WfGraph *g, const WfNode *n)
 {
     const WfArg *a = &n->args[0];
     if (a->kind == WF_ARG_TENSORS && a->n != 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "it takes one tensor, not %d", a->n);
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "it takes one tensor, not %d", a->n);
     if (!wf_value(g, operand(n))->rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a number has no first dimension to cut or join along");
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "a number has no first dimension to cut or join along");
     return wf_value(g, operand(n))->shape[0];
 }
 
@@ -74,7 +74,7 @@ static int64_t group_size(WfGraph *g, const WfNode *n)
 {
     int64_t size;
     if (!wf_elit(g->exprs, wf_arg(n, "group_size")->i, &size) || size < 1 || size > INT32_MAX)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "group_size must be a number of ranks, 1 at least");
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "group_size must be a number of ranks, 1 at least");
     return size;
 }
 
@@ -90,7 +90,7 @@ static void scatter_infer(WfGraph *g, const WfNode *n)
     WfDim first = first_dim(g, n);
     check_reduction(g, n);
     if (wf_elit(g->exprs, first, &rows) && rows % size)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%lld rows cannot be divided among %lld ranks", (long long)rows, (long long)size);
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "%lld rows cannot be divided among %lld ranks", (long long)rows, (long long)size);
     rows_infer(g, n, wf_efloordiv(g->exprs, first, (WfDim)size));
 }
 
@@ -100,17 +100,17 @@ static void exchange_infer(WfGraph *g, const WfNode *n)
     const WfArg *in = wf_arg(n, "input_splits"), *out = wf_arg(n, "output_splits");
     WfDim rows = first_dim(g, n), sent = 0, got = 0;
     if (in->n < 1 || in->n != out->n)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "it has %d input splits and %d output splits; there is one of each for every rank",
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "it has %d input splits and %d output splits; there is one of each for every rank",
                      in->n, out->n);
     for (int i = 0; i < in->n; i++) {
         sent = wf_eadd(g->exprs, sent, in->ints[i]);
         got = wf_eadd(g->exprs, got, out->ints[i]);
         if (!wf_dims_equal(g, in->ints[i], in->ints[0]) || !wf_dims_equal(g, out->ints[i], in->ints[0]))
-            wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED,
+            wf_fail_node(g, n, WF_E_OP_FORM,
                          "its splits are not all equal: that needs another program for each rank, but all ranks run this one");
     }
     if (!wf_dims_equal(g, sent, rows))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "its input splits do not add up to the rows of its operand, %s",
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "its input splits do not add up to the rows of its operand, %s",
                      wf_shape_text(g, operand(n)));
     rows_infer(g, n, got);
 }
@@ -119,7 +119,7 @@ static void root_infer(WfGraph *g, const WfNode *n)
 {
     int64_t root;
     if (!wf_elit(g->exprs, wf_arg(n, "root")->i, &root) || root < 0 || root > INT32_MAX)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "root must be a rank of the group, from 0 on");
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "root must be a rank of the group, from 0 on");
     if (wf_arg(n, "op"))
         check_reduction(g, n);
     same_infer(g, n);
@@ -130,7 +130,7 @@ static void wait_infer(WfGraph *g, const WfNode *n)
     WfVal in[WF_MAX_RESULTS];
     int k = wf_operands(n, in, WF_MAX_RESULTS);
     if (k != n->n_out)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "it waits for %d tensors, but has %d results", k, n->n_out);
+        wf_fail_node(g, n, WF_E_COLLECTIVE, "it waits for %d tensors, but has %d results", k, n->n_out);
     same_infer(g, n);
 }
 
@@ -169,7 +169,7 @@ static WfVal of_sum(WfGraph *g, const WfNode *n, WfVal dx)
 {
     const char *op = text(n, "op");
     if (!is_a(op, "sum") && !is_a(op, "mean"))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "its gradient is defined for sum and mean, not for %s", op);
+        wf_fail_node(g, n, WF_E_NO_GRADIENT, "its gradient is defined for sum and mean, not for %s", op);
     return is_a(op, "sum") ? dx : wf_muls(g, dx, 1.0 / (double)group_size(g, n));
 }
 
@@ -197,7 +197,7 @@ static void reduce_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
     if (!wf_wants(g, 0) || !dy[0])
         return;
     if (!is_a(text(n, "op"), "sum"))
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "its gradient is defined for sum, not for %s", text(n, "op"));
+        wf_fail_node(g, n, WF_E_NO_GRADIENT, "its gradient is defined for sum, not for %s", text(n, "op"));
     dx[0] = wf_emit(g, "dist.broadcast", "vis", dy[0], wf_arg(n, "root")->i, text(n, "group"));
 }
 
@@ -214,7 +214,7 @@ static void identity_eval(WfOracle *o, const WfNode *n)
     int k = wf_operands(n, in, WF_MAX_RESULTS);
     for (int i = 0; i < k && i < n->n_out; i++) {
         if (wf_oracle_numel(o, in[i]) != wf_oracle_numel(o, n->out + (WfVal)i))
-            wf_fail_node(o->g, n, WEFT_ERR_UNSUPPORTED, "the oracle is one rank, which has no others to hear from");
+            wf_fail_node(o->g, n, WF_E_ORACLE, "the oracle is one rank, which has no others to hear from");
         memcpy(wf_oracle_new(o, n->out + (WfVal)i), o->val[in[i]],
                (size_t)wf_oracle_numel(o, in[i]) * sizeof(double));
     }

@@ -15,7 +15,7 @@ static void graft_infer(WfGraph *g, const WfNode *n)
 {
     const WfValue *x = wf_value(g, wf_tensor(n, 0));
     if (!wf_same_shape(g, wf_tensor(n, 0), wf_tensor(n, 1)) || wf_dtype_of(g, wf_tensor(n, 1)) != x->dtype)
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "operands do not fit");
+        wf_fail_node(g, n, WF_E_BUG, "operands do not fit");
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
 }
 

@@ -73,7 +73,7 @@ void wf_rand_eval(WfOracle *o, const WfNode *n)
 
 static void out_of_range(WfOracle *o, const WfNode *n, double at, int64_t size)
 {
-    wf_fail_node(o->g, n, WEFT_ERR_FILE, "index %.0f is out of range for size %lld", at, (long long)size);
+    wf_fail_node(o->g, n, WF_E_SHAPES, "index %.0f is out of range for size %lld", at, (long long)size);
 }
 
 void wf_gather_eval(WfOracle *o, const WfNode *n)

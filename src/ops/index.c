@@ -8,7 +8,7 @@ static void gather_infer(WfGraph *g, const WfNode *n)
 {
     const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 2));
     if (!wf_dtype_is_int(i->dtype) || i->rank != x->rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s does not fit %s", wf_shape_text(g, wf_tensor(n, 2)),
+        wf_fail_node(g, n, WF_E_SHAPES, "index %s does not fit %s", wf_shape_text(g, wf_tensor(n, 2)),
                      wf_shape_text(g, wf_tensor(n, 0)));
     wf_set_result(g, n, 0, x->dtype, i->rank, i->shape);
 }
@@ -65,7 +65,7 @@ static void gather_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
     for (int d = 0; d < v->rank; d++)
         whole &= d == (int)n->args[1].i || i->shape[d] == v->shape[d];
     if (!whole)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "gathering from a corner of a dimension has no gradient yet");
+        wf_fail_node(g, n, WF_E_NO_GRADIENT, "gathering from a corner of a dimension has no gradient yet");
     dx[0] = wf_scatter(g, wf_full(g, v->dtype, v->rank, v->shape, 0), dim, index, dy[0], "add");
 }
 
@@ -76,7 +76,7 @@ static void scatter_infer(WfGraph *g, const WfNode *n)
     const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 1));
     if (!wf_same_shape(g, wf_tensor(n, 1), wf_tensor(n, 2)) || x->rank != 3 || i->rank != 3 ||
         wf_dtype_of(g, wf_tensor(n, 2)) != x->dtype || i->shape[0] != x->shape[0] || i->shape[2] != x->shape[2])
-        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
+        wf_fail_node(g, n, WF_E_SHAPES, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
                      wf_shape_text(g, wf_tensor(n, 2)), wf_shape_text(g, wf_tensor(n, 0)));
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
 }
@@ -87,7 +87,7 @@ static void rows_infer(WfGraph *g, const WfNode *n)
     const WfValue *x = wf_value(g, wf_tensor(n, 0)), *i = wf_value(g, wf_tensor(n, 1)), *s = wf_value(g, wf_tensor(n, 2));
     if (x->rank != 3 || i->rank != 1 || s->rank != 3 || s->shape[1] != i->shape[0] || s->shape[0] != x->shape[0] ||
         s->shape[2] != x->shape[2] || s->dtype != x->dtype)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
+        wf_fail_node(g, n, WF_E_SHAPES, "index %s and source %s do not fit %s", wf_shape_text(g, wf_tensor(n, 1)),
                      wf_shape_text(g, wf_tensor(n, 2)), wf_shape_text(g, wf_tensor(n, 0)));
     wf_set_result(g, n, 0, x->dtype, x->rank, x->shape);
 }

@@ -16,7 +16,7 @@ static void matmul_infer(WfGraph *g, const WfNode *n)
     for (int i = 0; ok && i < a->rank - 2; i++)
         ok = a->shape[i] == b->shape[i];
     if (!ok)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s times %s", wf_shape_text(g, wf_tensor(n, 0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s times %s", wf_shape_text(g, wf_tensor(n, 0)),
                      wf_shape_text(g, wf_tensor(n, 1)));
     WfDim shape[WF_MAX_RANK];
     memcpy(shape, a->shape, sizeof shape);
@@ -63,14 +63,14 @@ static void conv_infer(WfGraph *g, const WfNode *n)
     int s = x->rank - 2;
     if (x->rank != w->rank || s < 1 || s > 3 || stride->n != s || pad->n != s || dil->n != s ||
         x->dtype != w->dtype || x->shape[1] != wf_emul(E(g), w->shape[1], wf_int(n, 5)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "input %s and weight %s do not fit", wf_shape_text(g, wf_tensor(n, 0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "input %s and weight %s do not fit", wf_shape_text(g, wf_tensor(n, 0)),
                      wf_shape_text(g, wf_tensor(n, 1)));
     WfDim shape[WF_MAX_RANK] = {x->shape[0], w->shape[0]};
     for (int i = 0; i < s; i++) {
         int64_t v;
         shape[2 + i] = conv_size(g, x->shape[2 + i], w->shape[2 + i], stride->ints[i], pad->ints[i], dil->ints[i]);
         if (wf_elit(E(g), shape[2 + i], &v) && v < 1)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "the kernel is larger than the padded input %s",
+            wf_fail_node(g, n, WF_E_SHAPES, "the kernel is larger than the padded input %s",
                          wf_shape_text(g, wf_tensor(n, 0)));
     }
     wf_set_result(g, n, 0, x->dtype, x->rank, shape);
@@ -123,7 +123,7 @@ static void attention_infer(WfGraph *g, const WfNode *n)
     const WfValue *v = wf_value(g, wf_tensor(n, 2));
     if (q->rank != 4 || k->rank != 4 || v->rank != 4 || q->shape[3] != k->shape[3] || k->shape[2] != v->shape[2] ||
         q->shape[0] != k->shape[0] || k->shape[1] != v->shape[1])
-        wf_fail_node(g, n, WEFT_ERR_FILE, "query %s, key %s and value %s do not fit",
+        wf_fail_node(g, n, WF_E_SHAPES, "query %s, key %s and value %s do not fit",
                      wf_shape_text(g, wf_tensor(n, 0)), wf_shape_text(g, wf_tensor(n, 1)),
                      wf_shape_text(g, wf_tensor(n, 2)));
     WfDim shape[4] = {q->shape[0], q->shape[1], q->shape[2], v->shape[3]};
@@ -137,7 +137,7 @@ static WfVal mask_gradient(WfGraph *g, const WfNode *n, WfVal dy)
     WfVal q = wf_tensor(n, 0), k = wf_tensor(n, 1), v = wf_tensor(n, 2), mask = wf_tensor(n, 3);
     const WfValue *m = wf_value(g, mask), *qv = wf_value(g, q);
     if (wf_value(g, k)->shape[1] != qv->shape[1])
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the mask's gradient needs as many key heads as query heads");
+        wf_fail_node(g, n, WF_E_NO_GRADIENT, "the mask's gradient needs as many key heads as query heads");
     WfVal s = wf_add(g, wf_muls(g, wf_matmul(g, q, wf_transpose(g, k, 2, 3)), wf_float(g, n, 5)), mask);
     WfVal p = wf_unary(g, "prim.exp", wf_sub(g, s, wf_unsqueeze(g, n->out + 1, 3)));
     if (wf_bool(n, 4)) {
@@ -184,7 +184,7 @@ static void rnn_infer(WfGraph *g, const WfNode *n)
     int mode = (int)wf_lit(g, n, 5);
     if (x->rank != 3 || w->rank != 2 || h->rank != 2 || x->shape[2] != w->shape[0] ||
         w->shape[0] != wf_emul(E(g), rnn_gates[mode], w->shape[1]) || h->shape[1] != w->shape[1])
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s and weight %s do not fit", wf_shape_text(g, wf_tensor(n, 0)),
+        wf_fail_node(g, n, WF_E_SHAPES, "%s and weight %s do not fit", wf_shape_text(g, wf_tensor(n, 0)),
                      wf_shape_text(g, wf_tensor(n, 1)));
     WfDim y[3] = {x->shape[0], x->shape[1], w->shape[1]};
     WfDim s[3] = {x->shape[0], x->shape[1], wf_emul(E(g), rnn_saved[mode], w->shape[1])};

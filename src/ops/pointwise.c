@@ -143,7 +143,7 @@ static void where_infer(G, N)
 {
     const WfValue *c = wf_value(g, X0), *a = wf_value(g, X1);
     if (c->dtype != WF_BOOL || !wf_same_shape(g, X0, X1) || !wf_same_shape(g, X1, wf_tensor(n, 2)))
-        wf_fail_node(g, n, WEFT_ERR_INTERNAL, "operands do not fit");
+        wf_fail_node(g, n, WF_E_BUG, "operands do not fit");
     wf_set_result(g, n, 0, a->dtype, a->rank, a->shape);
 }
 static void cast_infer(G, N)

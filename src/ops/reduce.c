@@ -17,7 +17,7 @@ static void reduce_shape(WfGraph *g, const WfNode *n, WfDtype t)
     const WfValue *x = wf_value(g, wf_tensor(n, 0));
     for (int i = 0; i < n->args[1].n; i++) /* graph text may say anything */
         if (n->args[1].ints[i] < 0 || n->args[1].ints[i] >= x->rank)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "there is no such dimension");
+            wf_fail_node(g, n, WF_E_SHAPES, "there is no such dimension");
     uint32_t m = mask_of(n);
     WfDim shape[WF_MAX_RANK];
     int r = 0;

@@ -33,7 +33,7 @@ static void reshape_infer(WfGraph *g, const WfNode *n)
     for (int i = 0; i < s->n; i++)
         want = wf_emul(E(g), want, s->ints[i]);
     if (want != have)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "%s does not have the element count of the new shape",
+        wf_fail_node(g, n, WF_E_SHAPES, "%s does not have the element count of the new shape",
                      wf_shape_text(g, wf_tensor(n, 0)));
     wf_set_result(g, n, 0, wf_dtype_of(g, wf_tensor(n, 0)), s->n, s->ints);
 }
@@ -95,7 +95,7 @@ static void expand_infer(WfGraph *g, const WfNode *n)
     for (int i = 0; i < x->rank; i++) {
         int o = s->n - x->rank + i;
         if (o < 0 || (x->shape[i] != 1 && x->shape[i] != s->ints[o]))
-            wf_fail_node(g, n, WEFT_ERR_FILE, "%s does not broadcast to the new shape",
+            wf_fail_node(g, n, WF_E_SHAPES, "%s does not broadcast to the new shape",
                          wf_shape_text(g, wf_tensor(n, 0)));
     }
     wf_set_result(g, n, 0, x->dtype, s->n, s->ints);
@@ -130,7 +130,7 @@ static void permute_infer(WfGraph *g, const WfNode *n)
     uint32_t seen = 0;
     for (int i = 0; i < p->n; i++) {
         if (p->n != x->rank || p->ints[i] < 0 || p->ints[i] >= x->rank || seen >> p->ints[i] & 1)
-            wf_fail_node(g, n, WEFT_ERR_FILE, "dims are not a permutation");
+            wf_fail_node(g, n, WF_E_SHAPES, "dims are not a permutation");
         seen |= 1u << p->ints[i];
         shape[i] = x->shape[p->ints[i]];
     }
@@ -189,10 +189,10 @@ static void slice_infer(WfGraph *g, const WfNode *n)
     WfDim shape[WF_MAX_RANK];
     int64_t dim = wf_lit(g, n, 1), step = wf_lit(g, n, 4), start, end, size;
     if (dim < 0 || dim >= x->rank || step < 1)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "bad dimension or step");
+        wf_fail_node(g, n, WF_E_SHAPES, "bad dimension or step");
     if (wf_elit(e, wf_int(n, 2), &start) && wf_elit(e, wf_int(n, 3), &end) &&
         (start < 0 || end < start || (wf_elit(e, x->shape[dim], &size) && end > size)))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "slice %lld:%lld is outside %s", (long long)start, (long long)end,
+        wf_fail_node(g, n, WF_E_SHAPES, "slice %lld:%lld is outside %s", (long long)start, (long long)end,
                      wf_shape_text(g, wf_tensor(n, 0)));
     memcpy(shape, x->shape, sizeof shape);
     WfDim len = wf_esub(e, wf_int(n, 3), wf_int(n, 2));
@@ -247,7 +247,7 @@ static void pad_infer(WfGraph *g, const WfNode *n)
     const WfValue *x = wf_value(g, wf_tensor(n, 0));
     WfDim shape[WF_MAX_RANK];
     if (n->args[1].n != x->rank || n->args[2].n != x->rank)
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a pad amount is needed for every dimension");
+        wf_fail_node(g, n, WF_E_SHAPES, "a pad amount is needed for every dimension");
     for (int i = 0; i < x->rank; i++)
         shape[i] = wf_eadd(E(g), x->shape[i], wf_eadd(E(g), n->args[1].ints[i], n->args[2].ints[i]));
     wf_set_result(g, n, 0, x->dtype, x->rank, shape);
@@ -305,7 +305,7 @@ static void cat_infer(WfGraph *g, const WfNode *n)
         const WfValue *v = wf_value(g, t->vals[k]);
         for (int i = 0; i < x->rank; i++)
             if (v->rank != x->rank || v->dtype != x->dtype || (i != dim && v->shape[i] != x->shape[i]))
-                wf_fail_node(g, n, WEFT_ERR_FILE, "%s and %s do not fit together", wf_shape_text(g, t->vals[0]),
+                wf_fail_node(g, n, WF_E_SHAPES, "%s and %s do not fit together", wf_shape_text(g, t->vals[0]),
                              wf_shape_text(g, t->vals[k]));
         shape[dim] = wf_eadd(E(g), shape[dim], v->shape[dim]);
     }
@@ -376,7 +376,7 @@ static void window_infer(WfGraph *g, const WfNode *n)
     shape[dim] = wf_eadd(e, wf_efloordiv(e, span, stride), 1);
     int64_t out;
     if (size < 1 || stride < 1 || dil < 1 || (wf_elit(e, shape[dim], &out) && out < 1))
-        wf_fail_node(g, n, WEFT_ERR_FILE, "a window of %lld does not fit into %s", (long long)size,
+        wf_fail_node(g, n, WF_E_SHAPES, "a window of %lld does not fit into %s", (long long)size,
                      wf_shape_text(g, wf_tensor(n, 0)));
     shape[x->rank] = size;
     wf_set_result(g, n, 0, x->dtype, x->rank + 1, shape);
@@ -430,7 +430,7 @@ static void unwindow_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx
     WfDim span = wf_eadd(e, wf_emul(e, wf_esub(e, y->shape[dim], 1), stride), 1), size = wf_int(n, 2);
     WfVal part[WF_MAX_RESULTS];
     if (!wf_elit(e, y->shape[last], &k) || k > WF_MAX_RESULTS)
-        wf_fail_node(g, n, WEFT_ERR_UNSUPPORTED, "the window must be static and at most %d", WF_MAX_RESULTS);
+        wf_fail_node(g, n, WF_E_OP_FORM, "the window must be static and at most %d", WF_MAX_RESULTS);
     for (int64_t i = 0; i < k; i++) {
         WfVal d = wf_slice(g, dy[0], last, i, i + 1, 1);
         d = wf_pad_dim(g, d, dim, wf_econst(e, -i * dil), wf_esub(e, wf_eadd(e, span, i * dil), size), 0);

@@ -48,7 +48,7 @@ void wf_plan_symbols(WfPassEnv *env, const WfGraph *g, WfExe *x)
             }
         }
         if (used && !best.factor)
-            wf_fail(env->ctx, WEFT_ERR_UNSUPPORTED,
+            wf_fail(env->ctx, WF_E_OP_FORM,
                     "no argument's size tells the value of %s, which others depend on", s.name);
         if (!used)
             continue;
@@ -126,7 +126,7 @@ static void plan_inputs(Plan *p)
     for (int i = 0; i < g->inputs.n; i++) {
         int at = input_index(x, &g->inputs.at[i]);
         if (at < 0)
-            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "input %s is not in the step program", g->inputs.at[i].name);
+            wf_fail(g->ctx, WF_E_BUG, "input %s is not in the step program", g->inputs.at[i].name);
         WfExeBuf b = wf_plan_describe(p, g->inputs.at[i].val);
         b.place = WF_PLACE_INPUT;
         b.input = at;
@@ -237,7 +237,7 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
             continue;
         WfStrided s;
         if (!wf_call_operand(p->g, &l, k, NULL, &s))
-            wf_fail_node(p->g, n, WEFT_ERR_INTERNAL, "operand %d is not laid out as its kernel wants", k);
+            wf_fail_node(p->g, n, WF_E_BUG, "operand %d is not laid out as its kernel wants", k);
         o->buf = l.at[k].v == WF_STATUS ? -2 : p->buf_of[s.base];
         o->offset = s.offset;
         o->rank = s.rank;
@@ -310,7 +310,7 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
         if (o->role != WF_OUT_UPDATE || !o->val || p->buf_of[o->val] == input_buf(p, o->input))
             continue;
         if (wf_value(g, o->val)->ordered)
-            wf_fail(g->ctx, WEFT_ERR_INTERNAL, "the new value of %s has another memory order", o->name);
+            wf_fail(g->ctx, WF_E_BUG, "the new value of %s has another memory order", o->name);
         WfExeCall call = {0};
         wf_log(g->ctx, WF_LOG_DEBUG, "the new value of %s is copied into its place", o->name);
         copy_call(p, o->val, input_buf(p, o->input), &call);
@@ -445,7 +445,7 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     int call;
     const char *wrong = wf_exe_check_pairs(p.p, &call);
     if (wrong)
-        wf_fail_at(g->ctx, WEFT_ERR_INTERNAL, p.p->calls[call].where, NULL, "%s: %s", p.p->calls[call].name, wrong);
+        wf_fail_at(g->ctx, WF_E_BUG, p.p->calls[call].where, NULL, "%s: %s", p.p->calls[call].name, wrong);
     for (int i = 0; i < p.p->n_bufs; i++)
         if (p.p->bufs[i].place == WF_PLACE_INPUT)
             x->inputs[p.p->bufs[i].input].used |= p.p->bufs[i].first >= 0;

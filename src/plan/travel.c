@@ -13,7 +13,7 @@ static WfExeBuf *own(Plan *p, const WfNode *n, WfVal v)
 {
     WfExeBuf *b = p->buf_of[v] < 0 ? NULL : &p->bufs.at[p->buf_of[v]];
     if (!b || (b->place != WF_PLACE_SLAB && b->place != WF_PLACE_ARENA) || p->update_of[v] >= 0)
-        wf_fail_node(p->g, n, WEFT_ERR_USAGE, "%%%s has no memory of its own that could travel: copy it first",
+        wf_fail_node(p->g, n, WF_E_TRAVEL, "%%%s has no memory of its own that could travel: copy it first",
                      wf_value_name(p->g, v));
     return b;
 }
@@ -37,7 +37,7 @@ static int make_bucket(Plan *p, const WfNode *n)
         WfVal v = n->args[0].vals[i];
         WfExeBuf *b = own(p, n, v);
         if (b->place == WF_PLACE_ARENA)
-            wf_fail_node(p->g, n, WEFT_ERR_USAGE, "%%%s travels already: copy it first", wf_value_name(p->g, v));
+            wf_fail_node(p->g, n, WF_E_TRAVEL, "%%%s travels already: copy it first", wf_value_name(p->g, v));
         b->place = WF_PLACE_ARENA;
         b->inside = id;
         b->at = at;
@@ -91,7 +91,7 @@ void wf_plan_collective(Plan *p, WfNodeId id, WfExeCall *c)
     }
     const WfNode *start = n->op->start ? NULL : wf_producer(p->g, n->args[0].vals[0]);
     if (!start)
-        wf_fail_node(p->g, n, WEFT_ERR_USAGE, "it is not in the form of start and wait: run weave/bucket first");
+        wf_fail_node(p->g, n, WF_E_LEVEL, "it is not in the form of start and wait: run weave/bucket first");
     int at = p->call_of[wf_value(p->g, start->out)->node];
     const WfExeCall *s = &p->calls.at[at];
     c->kind = WF_CALL_WAIT;

@@ -69,7 +69,7 @@ void wf_check_device(const WfSession *s, const WfExeCall *k, const char *what, c
 {
     int want = k->device ? s->x->core : -1, is = wf_core_at(p);
     if (is != want)
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, k->where, "Give it memory of that device, or plan the step for the other (--device).",
+        wf_fail_at(s->ctx, WF_E_DEVICE, k->where, "Give it memory of that device, or plan the step for the other (--device).",
                    "%s is placed on %s, but its operand%s%s lies on %s", k->name ? k->name : "a call",
                    wf_core_name(s->ctx->arena, want), what ? " " : "", what ? what : "", wf_core_name(s->ctx->arena, is));
 }
@@ -83,7 +83,7 @@ static void ensure_arena(WfSession *s, int device, int64_t size)
     wf_release_arena(s, device);
     m->at = s->comm ? wf_comm_arena(s->comm, (size_t)size) : wf_sys_map((size_t)size, size >= (4 << 20));
     if (!m->at)
-        wf_fail(s->ctx, WEFT_ERR_MEMORY, "%.1f MB of memory for gradients, which the system refuses", (double)size / 1e6);
+        wf_fail(s->ctx, WF_E_MEMORY, "%.1f MB of memory for gradients, which the system refuses", (double)size / 1e6);
     m->size = size;
     wf_pool_take(s->pool[device], m->at, (size_t)size);
     while (s->n_bindings)
@@ -117,7 +117,7 @@ static void ensure_slab(WfSession *s, int device, int64_t size)
     release_slab(s, device);
     m->at = wf_pool_map(s->pool[device], (size_t)size, size >= (4 << 20));
     if (!m->at)
-        wf_fail_at(s->ctx, WEFT_ERR_MEMORY, NULL, "Use a smaller batch.",
+        wf_fail_at(s->ctx, WF_E_STEP_MEMORY, NULL, "Use a smaller batch.",
                    "the planned step needs %.1f MB of memory, which the system refuses", (double)size / 1e6);
     m->size = size;
     while (s->n_bindings) /* pointers into the old slab are void */
@@ -148,7 +148,7 @@ static WfGroup *find_group(const WfSession *s, const char *name, int64_t *size)
         if (!strcmp(s->x->rank_groups[i].name, name))
             return s->comm ? s->groups[i] : NULL;
     }
-    wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step does not say what ranks group \"%s\" is made of", name);
+    wf_fail(s->ctx, WF_E_STEP_DAMAGED, "the compiled step does not say what ranks group \"%s\" is made of", name);
 }
 
 /* What a start sends: its group, and the element count of a block. */
@@ -166,7 +166,7 @@ static void bind_start(WfSession *s, WfBinding *b, const WfExeProgram *p, const 
                 : k->param[WF_TRAVEL_TO_ROOT] ? whole == block
                                            : whole == block * n;
     if (!fits || root >= n)
-        wf_fail_at(s->ctx, WEFT_ERR_DATA, k->where, scatters ? "Choose a batch that the group's size divides." : NULL,
+        wf_fail_at(s->ctx, WF_E_UNEVEN, k->where, scatters ? "Choose a batch that the group's size divides." : NULL,
                    "%s: %lld elements cannot be divided among the %lld ranks of group %s", k->name, (long long)whole,
                    (long long)n, k->symbol);
     r->tiles = kind == WF_ALL_TO_ALL ? whole / n : k->n == 1 ? whole : block;
@@ -203,7 +203,7 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
         r->tiles = ev(s, b, k->tiles);
         r->fn = (WfKernelFn)dlsym(s->object, k->symbol);
         if (!r->fn)
-            wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step has no kernel %s", k->symbol);
+            wf_fail(s->ctx, WF_E_STEP_DAMAGED, "the compiled step has no kernel %s", k->symbol);
         r->serial |= r->tiles < 2;
     } else if (k->kind == WF_CALL_LIB) {
         r->lib = wf_lib_create(s->ctx, b->arena, desc, s->threads);
@@ -230,15 +230,15 @@ static void read_symbols(WfSession *s, int64_t *symbols)
     for (int i = 0; i < x->n_symbols; i++) {
         const WfExeSymbol *m = &x->symbols[i];
         if (!s->input[m->input])
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", x->inputs[m->input].name);
+            wf_fail(s->ctx, WF_E_DATA_MISSING, "input %s was not fed", x->inputs[m->input].name);
         int64_t size = s->fed_shape[m->input * WF_EXE_RANK + m->dim], rest = size - m->plus, lo, hi;
         symbols[i] = rest / m->factor;
         wf_exe_sizes(m, &lo, &hi);
         if (size < lo || size > hi)
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld to %lld",
+            wf_fail(s->ctx, WF_E_INPUT_SIZE, "input %s: dimension %d is %lld; the export allows %lld to %lld",
                     x->inputs[m->input].name, m->dim, (long long)size, (long long)lo, (long long)hi);
         if (rest % m->factor)
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld; the export allows %lld plus multiples of %lld",
+            wf_fail(s->ctx, WF_E_INPUT_SIZE, "input %s: dimension %d is %lld; the export allows %lld plus multiples of %lld",
                     x->inputs[m->input].name, m->dim, (long long)size, (long long)lo, (long long)m->factor);
     }
 }
@@ -252,7 +252,7 @@ static void check_shapes(WfSession *s, const WfBinding *b)
         for (int d = 0; in->role == WF_XIN_USER && s->input[i] && d < in->rank; d++) {
             int64_t have = s->fed_shape[i * WF_EXE_RANK + d], want = ev(s, b, in->shape[d]);
             if (have != want)
-                wf_fail(s->ctx, WEFT_ERR_DATA, "input %s: dimension %d is %lld, but must be %lld", in->name, d,
+                wf_fail(s->ctx, WF_E_INPUT_SIZE, "input %s: dimension %d is %lld, but must be %lld", in->name, d,
                         (long long)have, (long long)want);
         }
     }
@@ -397,7 +397,7 @@ WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
 {
     int64_t symbols[64] = {0};
     if (s->x->n_symbols > 64)
-        wf_fail(s->ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
+        wf_fail(s->ctx, WF_E_SIZE_EXPRESSION, "more than 64 symbolic dimensions");
     read_symbols(s, symbols);
     bool both = wf_session_micro_batches(s) > 1 && kind != WF_PROG_EVAL;
     WfBinding *b = find_or_make(s, kind, symbols);

@@ -74,13 +74,13 @@ WfPool *wf_pool_open(WfCtx *ctx, WfArena *a, int core)
     p->ctx = ctx;
     p->core = core;
     if (hwloc_topology_init(&p->topology))
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "hwloc does not start: %s", strerror(errno));
+        wf_fail(ctx, WF_E_LIBRARY, "hwloc does not start: %s", strerror(errno));
     wf_arena_at_free(a, close_pool, p);
     if (hwloc_topology_load(p->topology))
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "hwloc finds no cores on this machine: %s", strerror(errno));
+        wf_fail(ctx, WF_E_LIBRARY, "hwloc finds no cores on this machine: %s", strerror(errno));
     int n = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_CORE);
     if (core >= n)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "The first is core:0.", "device core:%d does not exist: this machine has %d core%s",
+        wf_fail_at(ctx, WF_E_DEVICE, NULL, "The first is core:0.", "device core:%d does not exist: this machine has %d core%s",
                    core, n, n == 1 ? "" : "s");
     p->nodes = hwloc_get_obj_by_type(p->topology, HWLOC_OBJ_CORE, (unsigned)core)->nodeset;
     return p;
@@ -95,7 +95,7 @@ static bool take(WfPool *p, void *at, size_t size)
 static void refuse(WfPool *p) WF_NORETURN;
 static void refuse(WfPool *p)
 {
-    wf_fail_at(p->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Use --device cpu.", "memory cannot be bound to core %d: %s", p->core,
+    wf_fail_at(p->ctx, WF_E_BIND, NULL, "Use --device cpu.", "memory cannot be bound to core %d: %s", p->core,
                strerror(errno));
 }
 

@@ -10,9 +10,9 @@ static void bind_member(void *comm, int thread, int n)
 void wf_session_join(WfSession *s, WfComm *comm)
 {
     if (s->n_bindings || s->shared[0].at || s->shared[1].at)
-        wf_fail(s->ctx, WEFT_ERR_USAGE, "a session joins its world before its first step");
+        wf_fail(s->ctx, WF_E_STEP_ORDER, "a session joins its world before its first step");
     if (wf_comm_size(comm) != s->x->ranks && (s->x->n_rank_groups || s->x->ranks > 1))
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it again with the --nproc that it is started with.",
+        wf_fail_at(s->ctx, WF_E_STEP_RANKS, NULL, "Compile it again with the --nproc that it is started with.",
                    "the step was compiled for %d ranks, and there are %d", s->x->ranks, wf_comm_size(comm));
     s->comm = comm;
     wf_team_run(s->team, bind_member, comm);
@@ -63,7 +63,7 @@ void wf_session_compare(WfSession *s, bool buffers)
     for (int i = 0; i < n; i++)
         for (int r = 1; r < size; r++)
             if (all[r * n + i] != all[i])
-                wf_fail_at(s->ctx, WEFT_ERR_RANK, NULL,
+                wf_fail_at(s->ctx, WF_E_REPLICAS, NULL,
                            "Train with --init-sync; a model that draws its own random numbers or reads its rank drifts.",
                            "%s differs between rank 0 and rank %d after step %lld", s->x->inputs[i].name, r,
                            (long long)s->steps);

@@ -16,18 +16,18 @@ static void load_object(WfSession *s)
 {
     int k = s->isa >= WF_ISA_LEVEL_V4 ? 1 : 0;
     if (!s->x->object[k])
-        wf_fail_at(s->ctx, WEFT_ERR_ENVIRONMENT, NULL, "Compile it with --isa=v3,v4.",
+        wf_fail_at(s->ctx, WF_E_STEP_ISA, NULL, "Compile it with --isa=v3,v4.",
                    "the step was not compiled for this machine's instruction set (%s)", wf_isa_name(s->isa));
     int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
     if (fd < 0)
-        wf_fail(s->ctx, WEFT_ERR_IO, "the system gives no anonymous file for the kernels: %s", strerror(errno));
+        wf_fail(s->ctx, WF_E_SCRATCH, "the system gives no anonymous file for the kernels: %s", strerror(errno));
     s->object_fd = fd;
     const uint8_t *at = s->x->object[k];
     size_t left = s->x->object_size[k];
     while (left) {
         ssize_t w = write(fd, at, left);
         if (w <= 0)
-            wf_fail(s->ctx, WEFT_ERR_IO, "the kernels cannot be written to an anonymous file: %s",
+            wf_fail(s->ctx, WF_E_SCRATCH, "the kernels cannot be written to an anonymous file: %s",
                     strerror(w ? errno : ENOSPC));
         at += w;
         left -= (size_t)w;
@@ -36,7 +36,7 @@ static void load_object(WfSession *s)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     s->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!s->object)
-        wf_fail(s->ctx, WEFT_ERR_ENVIRONMENT, "the kernels cannot be loaded: %s", dlerror());
+        wf_fail(s->ctx, WF_E_LIBRARY, "the kernels cannot be loaded: %s", dlerror());
 }
 
 static bool has_memory(const WfExeInput *in)
@@ -50,7 +50,7 @@ static int64_t static_bytes(const WfSession *s, const WfExeInput *in)
     int64_t n = (int64_t)wf_dtype_size(in->dtype), v;
     for (int d = 0; d < in->rank; d++)
         if (!wf_elit(s->x->exprs, in->shape[d], &v) || !wf_mul_ok(n, v, &n))
-            wf_fail(s->ctx, WEFT_ERR_FILE, "%s has no fixed size", in->name);
+            wf_fail(s->ctx, WF_E_STEP_DAMAGED, "%s has no fixed size", in->name);
     return n;
 }
 
@@ -72,7 +72,7 @@ static void start_value(WfSession *s, int i, WfWeightSource weights)
     if (!t)
         return;
     if ((int64_t)t->bytes != bytes || t->dtype != in->dtype)
-        wf_fail(s->ctx, WEFT_ERR_FILE, "the stored value of %s has %zu bytes instead of %lld", in->name, t->bytes,
+        wf_fail(s->ctx, WF_E_STEP_DAMAGED, "the stored value of %s has %zu bytes instead of %lld", in->name, t->bytes,
                 (long long)bytes);
     memcpy(to, t->data, t->bytes);
 }
@@ -116,7 +116,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
         s->pool[1] = wf_pool_open(ctx, a, x->core);
     s->isa = wf_isa_level();
     if (s->isa < WF_ISA_LEVEL_V3)
-        wf_fail(ctx, WEFT_ERR_ENVIRONMENT, "this processor has no AVX2, which Weft's kernels need");
+        wf_fail(ctx, WF_E_PROCESSOR, "this processor has no AVX2, which Weft's kernels need");
     if (s->isa > x->isa)
         s->isa = x->isa;
     if (isa && s->isa > isa)
@@ -147,7 +147,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->state_mapped = (size_t)s->state_bytes + n * sizeof(double);
     s->state = wf_pool_map(s->pool[s->device], s->state_mapped, at >= (4 << 20));
     if (!s->state)
-        wf_fail(ctx, WEFT_ERR_MEMORY, "no memory for %.1f MB of weights and optimiser state", (double)at / 1e6);
+        wf_fail(ctx, WF_E_MEMORY, "no memory for %.1f MB of weights and optimiser state", (double)at / 1e6);
     s->scalars = (double *)(s->state + s->state_bytes);
     for (int i = 0; i < x->n_inputs; i++)
         if (x->inputs[i].role == WF_XIN_SCALAR)
@@ -183,7 +183,7 @@ static void *on_device(WfSession *s, int input, const WfTensor *t)
         m->size = 0;
         m->at = wf_pool_map(s->pool[s->device], bytes, false);
         if (!m->at)
-            wf_fail(s->ctx, WEFT_ERR_MEMORY, "no memory for %.1f MB of input %s", (double)bytes / 1e6, t->name ? t->name : "");
+            wf_fail(s->ctx, WF_E_MEMORY, "no memory for %.1f MB of input %s", (double)bytes / 1e6, t->name ? t->name : "");
         m->size = (int64_t)bytes;
     }
     memcpy(m->at, t->data, bytes);
@@ -204,16 +204,16 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
         if (strcmp(in->name, name))
             continue;
         if (t->dtype != in->dtype)
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s is %s, but the model wants %s", name, wf_dtype_name(t->dtype),
+            wf_fail(s->ctx, WF_E_DATA_SHAPE, "input %s is %s, but the model wants %s", name, wf_dtype_name(t->dtype),
                     wf_dtype_name(in->dtype));
         if (t->rank != in->rank)
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s has %d dimensions, but the model wants %d", name, t->rank, in->rank);
+            wf_fail(s->ctx, WF_E_DATA_SHAPE, "input %s has %d dimensions, but the model wants %d", name, t->rank, in->rank);
         memcpy(&s->fed_shape[i * WF_EXE_RANK], t->shape, (size_t)t->rank * sizeof *t->shape);
         s->input[i] = on_device(s, i, t);
         return;
     }
     const char *near = wf_nearest(name, names, n);
-    wf_fail_at(s->ctx, WEFT_ERR_DATA, NULL, near ? wf_arena_printf(s->ctx->arena, "Did you mean %s?", near) : NULL,
+    wf_fail_at(s->ctx, WF_E_DATA_NAME, NULL, near ? wf_arena_printf(s->ctx->arena, "Did you mean %s?", near) : NULL,
                "the model has no input %s", name);
 }
 
@@ -224,7 +224,7 @@ void wf_session_set_reduce(WfSession *s, bool on) { s->reduce = on; }
 void wf_session_set_rows(WfSession *s, int64_t rows)
 {
     if (rows < 0)
-        wf_fail(s->ctx, WEFT_ERR_USAGE, "%lld rows of a batch cannot count", (long long)rows);
+        wf_fail(s->ctx, WF_E_LIBRARY_CALL, "%lld rows of a batch cannot count", (long long)rows);
     s->rows = rows;
 }
 
@@ -293,7 +293,7 @@ void wf_session_replace(WfSession *s, const char *name, void *memory)
 {
     int i = find_input(s, name);
     if (i < 0)
-        wf_fail(s->ctx, WEFT_ERR_USAGE, "there is no parameter %s", name);
+        wf_fail(s->ctx, WF_E_LIBRARY_CALL, "there is no parameter %s", name);
     s->input[i] = memory;
     s->borrowed[i] = true;
 }
@@ -326,10 +326,10 @@ int wf_session_micro_batches(const WfSession *s) { return s->x->accumulate ? s->
 void wf_session_set_micro_batches(WfSession *s, int k)
 {
     if (k < 1 || (k != wf_session_micro_batches(s) && (s->x->accumulate || k > MOST_MICRO)))
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it with --micro-batch auto.",
+        wf_fail_at(s->ctx, WF_E_STEP_FIXED, NULL, "Compile it with --micro-batch auto.",
                    "a step of %d micro-batches: this one was compiled for %d", k, wf_session_micro_batches(s));
     if (k != wf_session_micro_batches(s) && s->micro && !s->torn)
-        wf_fail(s->ctx, WEFT_ERR_USAGE, "the number of micro-batches changes between steps only, and %d of this one are done", s->micro);
+        wf_fail(s->ctx, WF_E_STEP_ORDER, "the number of micro-batches changes between steps only, and %d of this one are done", s->micro);
     s->chosen = s->x->accumulate ? s->chosen : k;
 }
 
@@ -374,6 +374,6 @@ int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols)
             values[id] = symbols[i];
     }
     if (!wf_eeval(x->exprs, d, values, &v))
-        wf_fail(x->ctx, WEFT_ERR_DATA, "a size is too large");
+        wf_fail(x->ctx, WF_E_INPUT_SIZE, "a size is too large");
     return v;
 }

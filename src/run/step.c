@@ -185,12 +185,12 @@ static void raise_checks(WfSession *s, WfBinding *b)
         const WfExeCall *k = &p->calls[call];
         long id = s->status[thread].word[0] - 1, value = s->status[thread].word[1];
         const char *place = id >= 0 && id < k->n_checks ? k->checks[id] : k->where;
-        wf_fail_at(s->ctx, WEFT_ERR_DATA, place, "Check labels, token ids and indices of this batch.",
+        wf_fail_at(s->ctx, WF_E_INDEX_RANGE, place, "Check labels, token ids and indices of this batch.",
                    "index %ld is out of range", value);
     }
     if (s->bad_call >= 0) {
         const WfExeCall *k = &p->calls[s->bad_call];
-        wf_fail_at(s->ctx, WEFT_ERR_NUMERIC, k->where ? k->where : k->name, NULL,
+        wf_fail_at(s->ctx, WF_E_NOT_FINITE, k->where ? k->where : k->name, NULL,
                    "node %s is the first whose result is not finite", k->name);
     }
 }
@@ -201,7 +201,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     for (int i = 0; i < b->n_patch; i++) {
         uint8_t *base = s->input[b->patch[i].input];
         if (!base)
-            wf_fail(s->ctx, WEFT_ERR_DATA, "input %s was not fed", s->x->inputs[b->patch[i].input].name);
+            wf_fail(s->ctx, WF_E_DATA_MISSING, "input %s was not fed", s->x->inputs[b->patch[i].input].name);
         wf_check_device(s, &p->calls[b->patch[i].call], s->x->inputs[b->patch[i].input].name, base);
         *b->patch[i].slot = base + b->patch[i].offset;
     }
@@ -214,7 +214,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     /* of all ranks' micro-batches the how manieth: every one draws its own random numbers */
     b->values[WF_S_ITERATION] = s->micro + (s->comm ? wf_comm_rank(s->comm) : 0) * (s->x->accumulate ? s->x->accumulate : MOST_MICRO);
     if (b->speaks && !s->comm)
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Start it with --nproc or under a launcher, or join a world first.",
+        wf_fail_at(s->ctx, WF_E_STEP_RANKS, NULL, "Start it with --nproc or under a launcher, or join a world first.",
                    "the step was compiled for %d ranks, and this one is alone", s->x->ranks);
     b->runs += from == 0;
     s->now = b;
@@ -244,7 +244,7 @@ static int64_t take_rows(WfSession *s, WfProgramKind kind)
     for (int i = 0; i < s->x->n_inputs; i++)
         none |= s->x->inputs[i].role == WF_XIN_SCALAR && !strcmp(s->x->inputs[i].name, "batch.any");
     if (rows != ALL_ROWS && !wf_session_masks(s, kind) && (rows || !none || kind == WF_PROG_EVAL))
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Compile it with --last-batch=pad; with short feed fewer rows, or tell that 0 count.",
+        wf_fail_at(s->ctx, WF_E_LAST_BATCH, NULL, "Compile it with --last-batch=pad; with short feed fewer rows, or tell that 0 count.",
                    "the step was not compiled for a batch of which %lld rows count", (long long)rows);
     return rows;
 }
@@ -283,7 +283,7 @@ static void set_scalars(WfSession *s, WfProgramKind kind)
         const WfExeGroup *g = group < x->n_groups ? &x->groups[group] : NULL;
         double lr = !g ? 0 : g->lr_scale < 0 ? g->lr : s->lr * g->lr_scale;
         if (!name || !g || !wf_scalar_value(name + 1, g, lr, s->steps + 1, &v))
-            wf_fail(s->ctx, WEFT_ERR_FILE, "the compiled step wants the unknown run-time value %s", in->name);
+            wf_fail(s->ctx, WF_E_STEP_DAMAGED, "the compiled step wants the unknown run-time value %s", in->name);
         wf_store_f64(in->dtype, &s->scalars[i], v);
     }
 }
@@ -312,7 +312,7 @@ void wf_session_micro(WfSession *s)
     int k = wf_session_micro_batches(s);
     mend(s);
     if (s->micro + 1 >= k)
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the step with it.",
+        wf_fail_at(s->ctx, WF_E_STEP_ORDER, NULL, "Run the step with it.",
                    k > 1 ? "micro-batch %d is the last of %d" : "a step has no micro-batches without --accumulate", s->micro + 1, k);
     run_training(s, WF_PROG_MICRO);
     s->micro++;
@@ -323,7 +323,7 @@ void wf_session_step(WfSession *s)
     int k = wf_session_micro_batches(s);
     mend(s);
     if (s->micro + 1 < k)
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Run the others first.",
+        wf_fail_at(s->ctx, WF_E_STEP_ORDER, NULL, "Run the others first.",
                    "a step of %d micro-batches has only %d so far, without the last", k, s->micro);
     run_training(s, WF_PROG_STEP);
     s->micro = 0;
@@ -335,10 +335,10 @@ void wf_session_forward(WfSession *s, bool eval)
     WfProgramKind kind = eval ? WF_PROG_EVAL : WF_PROG_STEP;
     const WfExeProgram *p = &s->x->program[kind];
     if (eval && !p->n_outputs)
-        wf_fail(s->ctx, WEFT_ERR_USAGE, "this step was compiled without its evaluation form");
+        wf_fail(s->ctx, WF_E_STEP_FORM, "this step was compiled without its evaluation form");
     mend(s);
     if (!eval && s->micro)
-        wf_fail_at(s->ctx, WEFT_ERR_USAGE, NULL, "Use the evaluation form, or finish the step first.",
+        wf_fail_at(s->ctx, WF_E_STEP_ORDER, NULL, "Use the evaluation form, or finish the step first.",
                    "the training form cannot run by itself between the micro-batches of a step");
     WfBinding *b = wf_bind(s, kind);
     set_scalars(s, kind);

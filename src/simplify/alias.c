@@ -41,7 +41,7 @@ WfVal wf_alias_value(Fn *f, Frame *fr, const WfNode *n, WfVal v)
 {
     WfVal r = v ? wf_alias_read(f, &fr->at[v]) : 0;
     if (v && !r)
-        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "an operand has no value");
+        wf_fail_node(fr->g, n, WF_E_SHAPES, "an operand has no value");
     return r;
 }
 
@@ -81,9 +81,9 @@ static WfVal invert(Fn *f, Frame *fr, const WfNode *n, const Step *s, WfVal whol
     if (is(s->op, "prim.slice"))
         return wf_slice_scatter(g, whole, part, (int)s->args[1].i, s->args[2].i, s->args[3].i, s->args[4].i);
     if (is(s->op, "prim.expand"))
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
+        wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY,
                      "writes into an expanded tensor, whose elements share memory");
-    wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED,
+    wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY,
                  "writes through a view of a kind (%s) that cannot be written through",
                  wf_schema_of(s->op)->name);
 }

@@ -35,7 +35,7 @@ void wf_check_claim(WfGraph *from, const WfNode *n, int i, WfGraph *to, WfVal v)
     for (int d = 0; ok && d < claim->rank; d++)
         ok = same_size(to, claim->shape[d], is->shape[d]);
     if (!ok)
-        wf_fail_node(from, n, WEFT_ERR_FILE, "result %d is %s by the operator's rule, but the model says %s",
+        wf_fail_node(from, n, WF_E_SHAPES, "result %d is %s by the operator's rule, but the model says %s",
                      i, wf_shape_text(to, v), wf_shape_text(from, n->out + (WfVal)i));
 }
 

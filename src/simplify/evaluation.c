@@ -104,7 +104,7 @@ WfGraph *wf_simplify_evaluation(WfPassEnv *env, WfGraph *g)
     if (o && o->predictions >= 0) {
         predictions = named_output(to, wf_arena_printf(g->arena, "%lld", (long long)o->predictions));
         if (!predictions)
-            wf_fail(g->ctx, WEFT_ERR_USAGE, "--predictions %lld: the model has no such output",
+            wf_fail(g->ctx, WF_E_PREDICTIONS, "--predictions %lld: the model has no such output",
                     (long long)o->predictions);
     } else if (!o || o->loss == WF_LOSS_NONE) {
         const WfNode *loss = loss_above(to, named_output(to, "0"), 0);

@@ -164,13 +164,13 @@ static void do_view(Fn *f, Frame *fr, const WfNode *n)
     WfVal out[WF_MAX_RESULTS], seen[WF_MAX_RESULTS];
     WfGraph *scratch;
     if (is(n->op, "aten.as_strided") && !wf_value(fr->g, wf_tensor(n, 0))->contiguous)
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "the tensor below is not contiguous");
+        wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY, "the tensor below is not contiguous");
     int n_out = emit(f, fr, n, n->op, args, out), k = expand(f, n->op, args, &scratch, seen);
     Alias *base = &fr->at[wf_tensor(n, 0)];
     for (int i = 0; i < n->n_out; i++) {
         Alias a;
         if (i >= n_out || i >= k)
-            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out,
+            wf_fail_node(fr->g, n, WF_E_SHAPES, "the export claims %d results, but there are %d", n->n_out,
                          n_out);
         if (trace(f, scratch, seen[i], base, &a) && !copied(fr, n, a.n_steps - base->n_steps)) {
             a.val = out[i];
@@ -188,7 +188,7 @@ static const WfOp *twin_of(Frame *fr, const WfNode *n)
 {
     const WfOp *op = wf_functional_twin(n->op);
     if (!op)
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "this in-place operator has no functional form yet");
+        wf_fail_node(fr->g, n, WF_E_OP_FORM, "this in-place operator has no functional form yet");
     return op;
 }
 
@@ -202,7 +202,7 @@ static void do_meta(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin)
     emit(f, fr, n, twin, args, out);
     expand(f, twin, args, &scratch, seen);
     if (!trace(f, scratch, seen[0], base, &a))
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "this view cannot be made in place");
+        wf_fail_node(fr->g, n, WF_E_OP_FORM, "this view cannot be made in place");
     a.val = out[0];
     a.version = f->storages.at[a.storage].version;
     a.tensor = base->tensor;
@@ -216,7 +216,7 @@ static void write_back(Fn *f, Frame *fr, const WfNode *n, WfVal target, WfVal va
     WfVal old = wf_alias_value(f, fr, n, target);
     value = wf_cast(f->to, value, wf_dtype_of(f->to, old));
     if (!wf_same_shape(f->to, old, value))
-        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the result %s does not fit into %s",
+        wf_fail_node(fr->g, n, WF_E_SHAPES, "the result %s does not fit into %s",
                      wf_shape_text(f->to, value), wf_shape_text(f->to, old));
     wf_alias_assign(f, fr, n, a, value);
 }
@@ -237,7 +237,7 @@ static void do_write(Fn *f, Frame *fr, const WfNode *n, const WfOp *twin, uint64
         if (!(mutated >> p & 1))
             continue;
         if (extra >= n_out)
-            wf_fail_node(fr->g, n, WEFT_ERR_INTERNAL, "%s does not return the new value of '%s'",
+            wf_fail_node(fr->g, n, WF_E_BUG, "%s does not return the new value of '%s'",
                          wf_schema_of(twin)->name, c->params[p].name);
         if (wf_tensor(n, p))
             write_back(f, fr, n, wf_tensor(n, p), out[extra]);
@@ -294,9 +294,9 @@ static void do_region(Fn *f, Frame *fr, const WfNode *n, bool no_grad)
     const WfArg *body = wf_arg(n, "body"), *operands = wf_arg(n, "operands");
     if (body->kind != WF_ARG_GRAPH || body->graph->inputs.n != operands->n ||
         body->graph->outputs.n != n->n_out)
-        wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the sub-graph does not fit its operands and results");
+        wf_fail_node(fr->g, n, WF_E_SHAPES, "the sub-graph does not fit its operands and results");
     if (++f->depth > MAX_DEPTH)
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "regions lie more than %d deep in one another",
+        wf_fail_node(fr->g, n, WF_E_OP_FORM, "regions lie more than %d deep in one another",
                      MAX_DEPTH);
     WfGraph *g = body->graph;
     Frame inner = {g, WF_NEWN(f->to->arena, Alias, (size_t)g->values.n)};
@@ -336,10 +336,10 @@ static void do_higher_order(Fn *f, Frame *fr, const WfNode *n)
         const WfArg *dtype = wf_arg(n, "dtype");
         bool on = wf_arg(n, "enabled")->kind == WF_ARG_BOOL && wf_arg(n, "enabled")->b;
         if (on && !(dtype->kind == WF_ARG_DTYPE && dtype->dtype == WF_F32))
-            wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "mixed precision is not available yet");
+            wf_fail_node(fr->g, n, WF_E_NOT_YET, "mixed precision is not available yet");
         do_region(f, fr, n, f->to->no_grad);
     } else {
-        wf_fail_node(fr->g, n, WEFT_ERR_UNSUPPORTED, "control flow is not available yet");
+        wf_fail_node(fr->g, n, WF_E_NOT_YET, "control flow is not available yet");
     }
 }
 
@@ -369,7 +369,7 @@ static void one_node(Fn *f, Frame *fr, const WfNode *n)
         WfVal out[WF_MAX_RESULTS];
         int n_out = emit(f, fr, n, n->op, args, out);
         if (n_out < n->n_out)
-            wf_fail_node(fr->g, n, WEFT_ERR_FILE, "the export claims %d results, but there are %d", n->n_out,
+            wf_fail_node(fr->g, n, WF_E_SHAPES, "the export claims %d results, but there are %d", n->n_out,
                          n_out);
         for (int i = 0; i < n->n_out; i++)
             define(f, fr, n, i, wf_alias_fresh(f, out[i], -1));
@@ -411,7 +411,7 @@ static void check_shared(const WfGraph *g, int written)
         return;
     for (int i = 0; i < g->inputs.n; i++)
         if (i != written && extent(g, &g->inputs.at[i], &l, &h) && l < hi && lo < h)
-            wf_fail(g->ctx, WEFT_ERR_UNSUPPORTED,
+            wf_fail(g->ctx, WF_E_SHARED_MEMORY,
                     "the model writes to '%s', which shares its memory with '%s'", g->inputs.at[written].name,
                     g->inputs.at[i].name);
 }

@@ -51,7 +51,7 @@ static void *work(void *p)
     WfAhead *h = p;
     WfDataFault fault = {0};
     pthread_mutex_lock(&h->lock);
-    while (!h->fault.status) {
+    while (!h->fault.kind) {
         while (!h->stop && (h->filled >= h->wanted || h->filled >= h->total))
             pthread_cond_wait(&h->changed, &h->lock); /* until the next step or the end of the run */
         if (h->stop)
@@ -116,7 +116,7 @@ void **wf_ahead_next(WfAhead *h)
     bool late = false;
     pthread_mutex_lock(&h->lock);
     int64_t k = h->wanted - 1;
-    while (h->filled <= k && !late && !h->fault.status && !(h->ctx->cancel && *h->ctx->cancel)) {
+    while (h->filled <= k && !late && !h->fault.kind && !(h->ctx->cancel && *h->ctx->cancel)) {
         struct timespec look;
         clock_gettime(CLOCK_MONOTONIC, &look);
         look.tv_nsec += LOOK_MS * 1000000L;
@@ -130,13 +130,13 @@ void **wf_ahead_next(WfAhead *h)
         h->wanted = k + 2; /* the other set, of the step before, is free now */
         pthread_cond_broadcast(&h->changed);
     }
-    bool failed = !there && h->fault.status;
+    bool failed = !there && h->fault.kind;
     pthread_mutex_unlock(&h->lock);
     wf_check_cancel(h->ctx);
     if (failed) /* nobody writes it any more */
         wf_data_raise(h->ctx, &h->fault);
     if (!there)
-        wf_fail_at(h->ctx, WEFT_ERR_IO, h->data->columns[0].path, "Is the file system that holds the data still there?",
+        wf_fail_at(h->ctx, WF_E_DATA_LATE, h->data->columns[0].path, "Is the file system that holds the data still there?",
                    "the data of batch %lld were not read within %d s", (long long)k + 1, PATIENCE_S);
     return h->buffer[k % 2];
 }

@@ -30,10 +30,10 @@ static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
     int64_t lo, hi;
     wf_exe_sizes(s, &lo, &hi);
     if (want < lo || want > hi)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
+        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
                 (long long)lo, (long long)hi);
     if ((want - s->plus) % s->factor)
-        wf_fail(ctx, WEFT_ERR_USAGE, "--batch-size %lld: the export allows %lld plus multiples of %lld",
+        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld plus multiples of %lld",
                 (long long)want, (long long)lo, (long long)s->factor);
 }
 
@@ -63,14 +63,14 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
             return want;
         }
         if (o->batch_size && o->batch_size != size)
-            wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+            wf_fail_at(ctx, WF_E_BATCH_SIZE, NULL,
                        "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to "
                        "choose freely.",
                        "--batch-size %lld, but the model was exported for batches of %lld",
                        (long long)o->batch_size, (long long)size);
         return size;
     }
-    wf_fail(ctx, WEFT_ERR_USAGE, "the model has no input with a batch dimension");
+    wf_fail(ctx, WF_E_NO_BATCH, "the model has no input with a batch dimension");
 }
 
 static size_t column_bytes(const WfLoop *l, int i)

@@ -35,7 +35,7 @@ static void WF_NORETURN WF_PRINTF(3, 4) bad(WfCtx *ctx, const char *path, const 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    wf_fail(ctx, WEFT_ERR_FILE, "%s: %s", path, text);
+    wf_fail(ctx, WF_E_CHECKPOINT_DAMAGED, "%s: %s", path, text);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------ */
@@ -76,7 +76,7 @@ static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank
         char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
         json_decref(name);
         if (!quoted)
-            wf_fail(t->ctx, WEFT_ERR_MEMORY, "out of memory");
+            wf_fail(t->ctx, WF_E_MEMORY, "out of memory");
         wf_str_printf(&h, "%s\n{\"name\": %s, \"dtype\": \"%s\", \"shape\": [", i ? "," : "", quoted, wf_dtype_name(at[i].dtype));
         free(quoted);
         for (int k = 0; k < at[i].rank; k++)
@@ -202,7 +202,7 @@ static void check_space(WfTraining *t, const char *folder)
     struct statvfs fs;
     uint64_t need = (uint64_t)wf_session_state_bytes(t->session) + (1 << 20);
     if (!statvfs(folder, &fs) && (uint64_t)fs.f_bavail * fs.f_frsize < need)
-        wf_fail_at(t->ctx, WEFT_ERR_IO, folder, "Free some space and go on with --resume; earlier checkpoints are untouched.",
+        wf_fail_at(t->ctx, WF_E_DISK_SPACE, folder, "Free some space and go on with --resume; earlier checkpoints are untouched.",
                    "a checkpoint needs %.1f MB, and the disk has %.1f MB left", (double)need / 1048576.0,
                    (double)fs.f_bavail * (double)fs.f_frsize / 1048576.0);
 }
@@ -233,7 +233,7 @@ void wf_checkpoint_save(WfTraining *t, const WfMark *m)
         wf_comm_exchange(t->comm, name, NAME, names, 0, "the checkpoint");
     temp = wf_arena_printf(a, "%s/%s", folder, names);
     if (rank && !wf_file_exists(temp))
-        wf_fail_at(t->ctx, WEFT_ERR_IO, temp, "Name a folder that all hosts share.", "rank %d does not see the checkpoint's folder",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_FOLDER, temp, "Name a folder that all hosts share.", "rank %d does not see the checkpoint's folder",
                    rank);
     Shard mine = write_shard(t, wf_arena_printf(a, "%s/rank-%d.wfck", temp, rank), m->step, rank);
     shards[0] = mine;
@@ -384,22 +384,22 @@ static void compare(const Candidate *c, const WfMark *now)
     WfTraining *t = c->t;
     char *place = step_path(c->a, c->folder, c->step);
     if (strcmp(c->model, t->exe->signature ? t->exe->signature : ""))
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the model that the run began with.",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the model that the run began with.",
                    "the checkpoint is of another model");
     if (c->mark->samples != now->samples)
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the data that the run began with.",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the data that the run began with.",
                    "the run began with %lld training samples, and there are %lld", (long long)c->mark->samples,
                    (long long)now->samples);
     if (c->mark->step_rows != now->step_rows)
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Batch size, --accumulate and ranks must make the same number of rows.",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Batch size, --accumulate and ranks must make the same number of rows.",
                    "a step of the run had %lld rows (all ranks and micro-batches together), and now has %lld",
                    (long long)c->mark->step_rows, (long long)now->step_rows);
     if (c->mark->epoch_steps != now->epoch_steps)
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the same --last-batch.",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --last-batch.",
                    "an epoch of the run has %lld steps, and now has %lld", (long long)c->mark->epoch_steps,
                    (long long)now->epoch_steps);
     if (c->seed != (json_int_t)t->options->seed || c->shuffle != t->options->shuffle)
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, place, "Resume with the same --seed and --shuffle.",
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --seed and --shuffle.",
                    "the run visits its samples in another order (seed %lld, %s)", (long long)c->seed,
                    c->shuffle ? "shuffled" : "not shuffled");
 }
@@ -420,7 +420,7 @@ static void restore(Candidate *c, int rank)
             int64_t k;
             const WfTensor *x = wf_map_get(by_name, mine[i].name, &k) ? &have[k] : NULL;
             if (!x || x->dtype != mine[i].dtype || x->bytes != mine[i].bytes)
-                wf_fail_at(t->ctx, WEFT_ERR_USAGE, step_path(a, c->folder, c->step),
+                wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, step_path(a, c->folder, c->step),
                            "Resume with the model, optimiser and options that the run began with.",
                            "the checkpoint has no %s[%zu bytes] %s", wf_dtype_name(mine[i].dtype), mine[i].bytes, mine[i].name);
             if (pass)

@@ -131,6 +131,8 @@ void wf_loop_evaluate(WfLoop *l)
     bool better = judge(l, &watched);
     WfArena *a = wf_arena_scratch(l->t->ctx);
     WfStr s = {.arena = a}, text = {.arena = a};
+    WfScalar *shown = WF_NEWN(a, WfScalar, (size_t)wf_metrics_count(l->measured) + 1);
+    int n = 0;
     wf_str_putc(&s, '{');
     wf_loop_number(&s, "step", (double)l->mark.step);
     for (int i = 0; i < wf_metrics_count(l->measured); i++) {
@@ -139,13 +141,19 @@ void wf_loop_evaluate(WfLoop *l)
         if (!isfinite(v) && strcmp(name, "loss"))
             continue;
         wf_loop_number(&s, wf_arena_printf(a, "eval_%s", name), v);
+        if (better && !strcmp(name, watched))
+            l->best_value = v;
+        shown[n++] = (WfScalar){wf_arena_printf(a, "eval/%s", name), v};
         bool share = !strcmp(name, "accuracy") || !strncmp(name, "top", 3);
         wf_str_printf(&text, share ? "  %s %.2f %%" : "  %s %.4f", name, share ? v * 100 : v);
     }
     wf_loop_metrics(l, &s);
-    if (!l->rank)
-        fprintf(stderr, "%s      eval:%s  (%lld samples)%s\n", l->t->terminal ? "\n" : "", text.at ? text.at + 1 : "",
-                (long long)l->eval->samples, better ? "  best so far" : "");
+    wf_events_add(l->events, l->mark.step, shown, n, true);
+    if (!l->rank) {
+        wf_loop_break_line(l);
+        fprintf(stderr, "      eval:%s  (%lld samples)%s\n", text.at ? text.at + 1 : "", (long long)l->eval->samples,
+                better ? "  best so far" : "");
+    }
     wf_arena_free(a);
     if (better && l->t->options->out && !l->rank)
         l->t->save(l->t->user, wf_loop_path(l, "best.safetensors"));

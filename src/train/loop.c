@@ -63,6 +63,7 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
         wf_session_compare(s, false);
     if (l->metrics) {
         WfArena *a = wf_arena_scratch(l->t->ctx);
+        double rss = wf_loop_rss_mb();
         WfStr line = {.arena = a};
         wf_str_putc(&line, '{');
         wf_loop_number(&line, "step", (double)l->mark.step);
@@ -73,12 +74,15 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
         wf_loop_number(&line, "grad_norm", norm);
         wf_loop_number(&line, "step_ms", ms);
         wf_loop_number(&line, "data_ms", l->waited * 1e3); /* of step_ms: waiting for data */
-        wf_loop_number(&line, "rss_mb", wf_loop_rss_mb());
+        wf_loop_number(&line, "rss_mb", rss);
         for (int i = 0; l->schedule && i < l->ranks; i++)
             wf_str_printf(&line, "%s%lld%s", i ? ", " : ", \"micro_batch\": [", (long long)l->schedule->chosen[i], i + 1 < l->ranks ? "" : "]");
         if (l->mark.step == l->from + 1)
             wf_loop_number(&line, "start_to_step_s", l->first_step - wf_process_start());
         wf_loop_metrics(l, &line);
+        const WfScalar values[] = {{"train/loss", loss}, {"train/lr", lr}, {"train/grad_norm", norm}, {"perf/step_ms", ms},
+                                   {"perf/data_ms", l->waited * 1e3}, {"mem/rss_mb", rss}};
+        wf_events_add(l->events, l->mark.step, values, WF_LEN(values), l->mark.step == l->from + 1 || l->mark.step == l->total);
         wf_arena_free(a);
     }
     wf_loop_progress(l, loss, norm, lr, ms);
@@ -156,28 +160,28 @@ static void plan_epochs(WfLoop *l)
         int64_t lo = l->batch, hi;
         if (l->t->exe->n_symbols)
             wf_exe_sizes(&l->t->exe->symbols[0], &lo, &hi);
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+        wf_fail_at(ctx, WF_E_LAST_BATCH, NULL,
                    "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...}, or use --last-batch=pad.",
                    "--last-batch short: the last batch of an epoch has %lld samples, and the export allows %lld%s", (long long)rest,
                    (long long)lo, l->t->exe->n_symbols ? " and more, in its steps" : " only");
     }
     if (l->cut && wf_loop_speaks(l) && samples % (l->batch * batches))
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Use --last-batch=pad or drop.",
+        wf_fail_at(ctx, WF_E_LAST_BATCH, NULL, "Use --last-batch=pad or drop.",
                    "--last-batch short: the model's forward pass has collectives, which need batches of one size on all ranks");
     if (!l->per_epoch && l->micro > 1)
-        wf_fail(ctx, WEFT_ERR_DATA, "%lld samples do not fill one step of %lld batches of %lld%s", (long long)samples,
+        wf_fail(ctx, WF_E_FEW_SAMPLES, "%lld samples do not fill one step of %lld batches of %lld%s", (long long)samples,
                 (long long)l->micro, (long long)l->batch, l->ranks > 1 ? " on every rank" : "");
     if (!l->per_epoch)
-        wf_fail(ctx, WEFT_ERR_DATA, "%lld samples do not fill one batch of %lld%s", (long long)samples,
+        wf_fail(ctx, WF_E_FEW_SAMPLES, "%lld samples do not fill one batch of %lld%s", (long long)samples,
                 (long long)(l->batch * l->ranks), l->ranks > 1 ? " (the batches of all ranks together)" : "");
 }
 
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
-    WfLoop l = {.t = t, .mark = {.best = -INFINITY}, .ranks = 1};
+    WfLoop l = {.t = t, .mark = {.best = -INFINITY}, .best_value = NAN, .ranks = 1};
     if (o->checkpoint_every && !o->out)
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Add --out DIR.", "option checkpoint-every: there is no folder to write to");
+        wf_fail_at(t->ctx, WF_E_ARGUMENT_MISSING, NULL, "Add --out DIR.", "option checkpoint-every: there is no folder to write to");
     if (t->comm) {
         l.rank = wf_comm_rank(t->comm);
         l.ranks = wf_comm_size(t->comm);
@@ -208,6 +212,9 @@ void wf_train(WfTraining *t)
     l.mark.epoch_steps = l.per_epoch;
     l.mark.before = wf_session_steps(t->session);
     resume(&l);
+    wf_loop_banner(&l);
+    if (o->dry_run) /* all that can be known is told */
+        return;
     wf_loop_allocate(&l);
     wf_loop_try_metrics(&l);
     wf_loop_check_patience(&l);
@@ -226,11 +233,13 @@ void wf_train(WfTraining *t)
             if (!l.mark.evaluated)
                 t->save(t->user, wf_loop_path(&l, "best.safetensors"));
         }
+        wf_loop_summary(&l);
         if (s == WEFT_ERR_CANCELLED && !l.rank)
-            fprintf(stderr, "\nstopped after step %lld%s%s%s\n", (long long)l.mark.step, o->out ? "; weights are in " : "",
+            fprintf(stderr, "stopped after step %lld%s%s%s\n", (long long)l.mark.step, o->out ? "; weights are in " : "",
                     o->out ? wf_loop_path(&l, "final.safetensors") : "",
                     l.saved == l.mark.step ? "; --resume goes on from there" : "");
     }
+    wf_events_close(l.events);
     if (l.metrics)
         fclose(l.metrics);
     if (l.metrics && !l.mark.step) /* an empty file would keep the folder from being used again */

@@ -6,6 +6,17 @@
 
 #include <stdio.h>
 
+typedef struct { const char *tag; double value; } WfScalar;
+typedef struct WfEvents WfEvents;
+
+/* What the progress line told last, and what has gathered since. */
+typedef struct {
+    double at, ms, data_ms;          /* when; since then */
+    int64_t steps;
+    double first_ms, all_ms;         /* the first step; all others */
+    bool line;                       /* a line of the terminal is open */
+} WfShown;
+
 typedef struct {
     WfTraining *t;
     WfDataset *data, *eval;
@@ -21,8 +32,11 @@ typedef struct {
     void **buffer;  /* by input */
     WfAhead *ahead; /* NULL: batches are gathered in place */
     FILE *metrics;
-    double first_step, last_print;
+    WfEvents *events;    /* NULL: none */
+    double first_step;   /* when its batch was there */
     double waited;       /* seconds that the present step waited for data */
+    WfShown shown;
+    double best_value;   /* of the metric that was watched, at this process's best evaluation; NaN: there was none */
     WfMark mark;         /* where the run stands */
     int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
     bool together;       /* all ranks are at the same place, or there is one */
@@ -76,6 +90,14 @@ void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl,
 void wf_loop_number(WfStr *s, const char *key, double v);
 void wf_loop_metrics(WfLoop *l, WfStr *s); /* ends the line and writes it */
 double wf_loop_rss_mb(void);
+void wf_loop_banner(const WfLoop *l);
+void wf_loop_break_line(WfLoop *l); /* before another line: ends one that is rewritten */
+void wf_loop_summary(WfLoop *l);
+/* An event file in the folder `out` for a run that goes on after step `step`. Raises WEFT_ERR_IO, as adding does. */
+WfEvents *wf_events_open(WfCtx *ctx, WfArena *a, const char *out, int64_t step);
+/* NULL is fine. Too soon after the last values these are left out, unless they must be there. */
+void wf_events_add(WfEvents *e, int64_t step, const WfScalar *values, int n, bool must);
+void wf_events_close(WfEvents *e); /* removes a file without values; NULL is fine */
 void wf_loop_progress(WfLoop *l, double loss, double norm, double lr, double ms);
 
 #endif

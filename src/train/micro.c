@@ -20,8 +20,7 @@ static bool allowed(const WfExe *x, int64_t rows)
     return true;
 }
 
-/* Values of the symbols for micro-batches of `rows`; other sizes are those of the data, the usual ones without. */
-static void symbols_for(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols)
+void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols)
 {
     for (int i = 0; i < x->n_symbols; i++) {
         const WfExeSymbol *m = &x->symbols[i];
@@ -46,7 +45,7 @@ static WfMicroRow row_of(WfSession *s, const WfExe *x, const WfDataset *d, int64
 {
     int64_t symbols[64] = {0};
     WfProgramKind micro = x->program[WF_PROG_MICRO].n_calls ? WF_PROG_MICRO : WF_PROG_STEP; /* but for the update, the same */
-    symbols_for(x, d, rows, symbols);
+    wf_train_symbols(x, d, rows, symbols);
     WfMicroRow r = {.rows = rows, .count = count, .bytes = wf_session_needs(s, WF_PROG_STEP, symbols)};
     int64_t more = count > 1 ? wf_session_needs(s, micro, symbols) : 0;
     int threads = wf_session_threads(s);
@@ -62,7 +61,7 @@ WfMicroTable *wf_micro_table(WfCtx *ctx, WfArena *a, WfSession *s, const WfExe *
     WfMicroTable *t = WF_NEW(a, WfMicroTable);
     int fixed = x->accumulate ? x->accumulate : 1;
     if (x->n_symbols > 64)
-        wf_fail(ctx, WEFT_ERR_UNSUPPORTED, "more than 64 symbolic dimensions");
+        wf_fail(ctx, WF_E_SIZE_EXPRESSION, "more than 64 symbolic dimensions");
     for (int64_t k = 1; k <= batch && k <= 65536; k++) /* largest micro-batch first */
         if (k == 1 || (x->n_symbols && any && batch % k == 0 && allowed(x, batch / k)))
             WF_PUSH(a, &t->rows, row_of(s, x, d, batch / k, k * fixed));
@@ -76,7 +75,7 @@ static int named(WfCtx *ctx, const WfMicroTable *t, int64_t n)
     for (int i = 0; i < t->rows.n; i++)
         if (t->rows.at[i].rows == n)
             return i;
-    wf_fail_at(ctx, WEFT_ERR_USAGE, NULL,
+    wf_fail_at(ctx, WF_E_MICRO_BATCH, NULL,
                t->rows.n > 1 ? "weft plan lists the sizes that it can be taken in."
                              : "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to choose freely.",
                "--micro-batch %lld: a step of %lld rows cannot be taken in micro-batches of that size", (long long)n,
@@ -94,10 +93,10 @@ WfMicro *wf_micro_new(WfCtx *ctx, WfArena *a, const WfTraining *t, const WfDatas
     for (int c = 0; c < t->exe->program[WF_PROG_MICRO].n_calls; c++)
         speaks |= t->exe->program[WF_PROG_MICRO].calls[c].kind == WF_CALL_START;
     if (m->automatic && speaks && ranks > 1)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Choose one size for all ranks with --micro-batch N.",
+        wf_fail_at(ctx, WF_E_MICRO_BATCH, NULL, "Choose one size for all ranks with --micro-batch N.",
                    "--micro-batch auto: the model's forward pass has collectives, which need as many micro-batches on all ranks");
     if (t->exe->accumulate && wanted > 0 && wanted != batch && t->exe->n_symbols)
-        wf_fail_at(ctx, WEFT_ERR_USAGE, NULL, "Compile the model again with --micro-batch.",
+        wf_fail_at(ctx, WF_E_STEP_FIXED, NULL, "Compile the model again with --micro-batch.",
                    "--micro-batch %lld: the step was compiled for a fixed number of micro-batches", (long long)wanted);
     m->table = wf_micro_table(ctx, a, t->session, t->exe, d, batch, !t->exe->accumulate);
     m->chosen = WF_NEWN(a, int64_t, (size_t)ranks);

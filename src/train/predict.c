@@ -32,7 +32,7 @@ int wf_predict_output(const WfTraining *t)
         first = k;
     }
     if (first < 0)
-        wf_fail(t->ctx, WEFT_ERR_USAGE, "the model has no tensor output to predict");
+        wf_fail(t->ctx, WF_E_PREDICTIONS, "the model has no tensor output to predict");
     return first;
 }
 
@@ -50,7 +50,7 @@ static void choose_inputs(Predict *r)
         at++;
     }
     if (!r->n_inputs)
-        wf_fail(r->t->ctx, WEFT_ERR_USAGE, "the predictions depend on no input");
+        wf_fail(r->t->ctx, WF_E_PREDICTIONS, "the predictions depend on no input");
 }
 
 /* Bytes of one batch of input i, which gets no data. */
@@ -60,7 +60,7 @@ static size_t zero_bytes(const Predict *r, const WfExeInput *in, int64_t *shape)
     for (int d = 0; d < in->rank; d++) {
         if (!wf_elit(r->t->exe->exprs, in->shape[d], &shape[d])) {
             if (d)
-                wf_fail(r->t->ctx, WEFT_ERR_DATA,
+                wf_fail(r->t->ctx, WF_E_DATA_MISSING,
                         "data: input %s has no data, and its size is not known without", in->name);
             shape[d] = r->batch;
         }
@@ -116,7 +116,7 @@ static void keep(Predict *r, int64_t valid)
     WfTensor t;
     wf_session_output(r->t->session, WF_PROG_EVAL, r->output, &t);
     if (!t.rank || t.shape[0] % r->batch)
-        wf_fail(r->t->ctx, WEFT_ERR_USAGE,
+        wf_fail(r->t->ctx, WF_E_PREDICTIONS,
                 "the predictions have no row for each sample: their first dimension is %lld",
                 (long long)(t.rank ? t.shape[0] : 0));
     int64_t each = t.shape[0] / r->batch;

@@ -67,7 +67,7 @@ static void compare(WfCtx *ctx, WfComm *comm, WfArena *a, const WfStr *s, const 
         if (rank && all[rank] != all[0])
             other = rank;
         first_difference(a, texts, texts + (size_t)other * TEXT, &x, &y);
-        wf_fail_at(ctx, WEFT_ERR_RANK, NULL, "Start all ranks with the same model, data and options.",
+        wf_fail_at(ctx, WF_E_RANKS_DISAGREE, NULL, "Start all ranks with the same model, data and options.",
                    "the ranks do not agree: rank 0 has %s, rank %d has %s", *x ? x : "less", other, *y ? y : "less");
     }
 }
@@ -119,7 +119,7 @@ void wf_ranks_check_cancel(WfTraining *t)
                    .node = "the start of a step", .step = wf_session_steps(t->session) + 1};
     wf_comm_run(t->comm, wf_comm_world(t->comm), &op);
     if (stop)
-        wf_fail(t->ctx, WEFT_ERR_CANCELLED, "interrupted");
+        wf_fail(t->ctx, WF_E_CANCELLED, "interrupted");
 }
 
 void wf_ranks_add(WfTraining *t, double *values, int n)

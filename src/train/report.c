@@ -1,5 +1,4 @@
-/* What a run writes and shows: the folder --out, metrics.jsonl (which grows by whole lines), the progress
- * line. */
+/* What a run writes: the folder --out and metrics.jsonl, which grows by whole lines. */
 #include "train/loop.h"
 
 #include <errno.h>
@@ -38,7 +37,7 @@ void wf_loop_metrics(WfLoop *l, WfStr *s)
         return;
     wf_str_puts(s, "}\n");
     if (fwrite(s->at, 1, s->n, l->metrics) != s->n || fflush(l->metrics))
-        wf_fail_at(l->t->ctx, WEFT_ERR_IO, l->t->options->out,
+        wf_fail_at(l->t->ctx, WF_E_METRICS, l->t->options->out,
                    "Free some space, remove this folder and start again.",
                    "metrics.jsonl cannot be written: %s", strerror(errno));
 }
@@ -87,11 +86,11 @@ void wf_loop_open_out(WfLoop *l)
     if (!out || l->rank)
         return;
     if (!stat(out, &st) && !S_ISDIR(st.st_mode))
-        wf_fail(l->t->ctx, WEFT_ERR_USAGE, "--out %s is a file; name a folder", out);
+        wf_fail(l->t->ctx, WF_E_OUT_TAKEN, "--out %s is a file; name a folder", out);
     bool same = l->t->options->resume && same_folder(out, l->t->options->resume);
     if (!same && (wf_file_exists(wf_loop_path(l, "final.safetensors")) ||
                   wf_file_exists(wf_loop_path(l, "metrics.jsonl"))))
-        wf_fail_at(l->t->ctx, WEFT_ERR_USAGE, NULL,
+        wf_fail_at(l->t->ctx, WF_E_OUT_TAKEN, NULL,
                    "Choose another folder, remove this one, or go on with --resume.",
                    "--out %s already holds a run", out);
     wf_mkdirs(l->t->ctx, out);
@@ -99,40 +98,7 @@ void wf_loop_open_out(WfLoop *l)
         keep_metrics(l);
     l->metrics = fopen(wf_loop_path(l, "metrics.jsonl"), same ? "a" : "w");
     if (!l->metrics)
-        wf_fail(l->t->ctx, WEFT_ERR_IO, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
-}
-
-static char *duration(WfArena *a, double s)
-{
-    if (s < 100)
-        return wf_arena_printf(a, "%.0f s", s);
-    if (s < 6000)
-        return wf_arena_printf(a, "%.0f min", s / 60);
-    return wf_arena_printf(a, "%.1f h", s / 3600);
-}
-
-void wf_loop_progress(WfLoop *l, double loss, double norm, double lr, double ms)
-{
-    const WfOptions *o = l->t->options;
-    double now = wf_now();
-    if (l->rank)
-        return;
-    bool due =
-        l->t->terminal ? now - l->last_print > 0.2 : o->log_every > 0 && l->mark.step % o->log_every == 0;
-    char line[256];
-    if (!due && l->mark.step != l->total)
-        return;
-    l->last_print = now;
-    double left =
-        (now - l->first_step) / (double)(l->mark.step - l->from) * (double)(l->total - l->mark.step);
-    WfArena *a = wf_arena_scratch(l->t->ctx);
-    loss = isnan(loss) ? (double)NAN : loss; /* printf shows a sign */
-    norm = isnan(norm) ? (double)NAN : norm;
-    snprintf(line, sizeof line,
-             "step %lld/%lld  loss %.4f  grad %.3g  lr %.3g  %.0f samples/s  %.2f ms  %.0f MB  left %s",
-             (long long)l->mark.step, (long long)l->total, loss, norm, lr,
-             (double)(l->batch * l->ranks * l->micro) / ms * 1e3, ms, wf_loop_rss_mb(), duration(a, left));
-    fprintf(stderr, l->t->terminal ? "\r\033[K%s%s" : "%s%s", line,
-            l->t->terminal && l->mark.step != l->total ? "" : "\n");
-    wf_arena_free(a);
+        wf_fail(l->t->ctx, WF_E_METRICS, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
+    if (l->t->options->tensorboard)
+        l->events = wf_events_open(l->t->ctx, l->t->arena, out, l->from);
 }

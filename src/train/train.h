@@ -73,6 +73,8 @@ typedef struct WfTraining {
     void (*save)(void *user, const char *path);  /* writes the current weights atomically */
     void *user;
     bool terminal;               /* progress may rewrite its line */
+    const char *model;           /* what the banner calls it; NULL: no banner */
+    const char *compiled;        /* how the step came about, for the banner */
     WfComm *comm;                /* the ranks that train together; NULL: this process alone */
     double *step_ms;             /* gets the time of every step of `--steps`; may be NULL */
 } WfTraining;
@@ -133,6 +135,8 @@ int wf_predict_output(const WfTraining *t);
 void wf_sample(WfTraining *t, void (*put)(void *user, uint8_t byte), void *user);
 /* The user inputs of an executable as a dataset must fill them; *n of them, in the arena. */
 WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n);
+/* Values of an executable's symbols for batches of `rows`; other sizes are those of the data (NULL: the usual ones). */
+void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols);
 /* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */
 int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
 

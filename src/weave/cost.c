@@ -52,6 +52,15 @@ static double flops(const Sizes *s, const WfNode *n)
     return 0;
 }
 
+double wf_weave_flops(WfGraph *g, const int64_t *symbols)
+{
+    const Sizes s = {g, symbols};
+    double all = 0;
+    for (int i = 1; i < g->nodes.n; i++)
+        all += flops(&s, wf_node(g, (WfNodeId)i));
+    return all;
+}
+
 static double bytes_of(const Sizes *s, WfVal v) { return elements(s, v) * (double)wf_dtype_size(wf_value(s->g, v)->dtype); }
 
 double wf_weave_travel(WfGraph *g, const WfLink *link, const WfNode *n)

@@ -18,7 +18,7 @@ static void unknown(WfGraph *g, const WfNode *n, const char *name, int64_t world
 static void unknown(WfGraph *g, const WfNode *n, const char *name, int64_t world, int64_t size)
 {
     bool fits = size > 0 && world % size == 0;
-    wf_fail_at(g->ctx, WEFT_ERR_USAGE, wf_node_place(g, n),
+    wf_fail_at(g->ctx, WF_E_RANK_GROUP, wf_node_place(g, n),
                wf_arena_printf(g->arena, "Say which ranks it is made of: --group %s=%s%s", name,
                                example(g->arena, world, fits ? size : world), fits ? "" : ", if it is all of them"),
                "%s: the model names the group \"%s\", which is not declared", n->schema->name, name);
@@ -27,7 +27,7 @@ static void unknown(WfGraph *g, const WfNode *n, const char *name, int64_t world
 static void other_size(WfGraph *g, const WfNode *n, const char *name, int64_t is, int64_t size, bool all) WF_NORETURN;
 static void other_size(WfGraph *g, const WfNode *n, const char *name, int64_t is, int64_t size, bool all)
 {
-    wf_fail_at(g->ctx, WEFT_ERR_USAGE, wf_node_place(g, n),
+    wf_fail_at(g->ctx, WF_E_RANK_GROUP, wf_node_place(g, n),
                all ? wf_arena_printf(g->arena, "The model was exported for %lld: start it with --nproc %lld, or export it again.",
                                      (long long)size, (long long)size)
                    : "Declare the group as the model was exported, or export it again.",
@@ -43,7 +43,7 @@ void wf_weave_groups(WfPassEnv *env, WfGraph *g)
         known[i] = wf_rank_group(env->ctx, g->arena, o->rank_groups.at[i], o->nproc);
         for (int k = 0; k < i; k++)
             if (!strcmp(known[k].name, known[i].name))
-                wf_fail(env->ctx, WEFT_ERR_USAGE, "--group: %s is declared twice", known[i].name);
+                wf_fail(env->ctx, WF_E_RANK_GROUP, "--group: %s is declared twice", known[i].name);
     }
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
@@ -61,7 +61,7 @@ void wf_weave_groups(WfPassEnv *env, WfGraph *g)
         if (size && size != is)
             other_size(g, n, name, is, size, !strcmp(name, "dp"));
         if (root && wf_elit(g->exprs, root->i, &at) && at >= is)
-            wf_fail_node(g, n, WEFT_ERR_USAGE, "its root is rank %lld of group \"%s\", which has %lld", (long long)at, name,
+            wf_fail_node(g, n, WF_E_RANK_GROUP, "its root is rank %lld of group \"%s\", which has %lld", (long long)at, name,
                          (long long)is);
     }
 }

@@ -223,7 +223,7 @@ static void library(Layout *l, const WfNode *n)
         while (j < 2 * c.n && !(j < c.n ? view[j] : reordered[j - c.n]))
             j++;
         if (j >= 2 * c.n)
-            wf_fail_node(l->from, n, WEFT_ERR_UNSUPPORTED, "no kernel takes it: %s", why);
+            wf_fail_node(l->from, n, WF_E_OP_FORM, "no kernel takes it: %s", why);
         int k = j % c.n;
         c.at[k].v = copy_of(l, &c, k, c.at[k].v);
         wf_call_operand(to, &c, k, NULL, &at[k]);

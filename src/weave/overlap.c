@@ -55,8 +55,8 @@ static void refuse(WfGraph *g, const WfNode *n, WfVal v, const char *output, con
 static void refuse(WfGraph *g, const WfNode *n, WfVal v, const char *output, const char *what)
 {
     if (n)
-        wf_fail_node(g, n, WEFT_ERR_USAGE, "it reads %%%s, which %s", wf_value_name(g, v), what);
-    wf_fail(g->ctx, WEFT_ERR_USAGE, "output \"%s\" is %%%s, which %s", output, wf_value_name(g, v), what);
+        wf_fail_node(g, n, WF_E_TRAVEL, "it reads %%%s, which %s", wf_value_name(g, v), what);
+    wf_fail(g->ctx, WF_E_TRAVEL, "output \"%s\" is %%%s, which %s", output, wf_value_name(g, v), what);
 }
 
 /* May v be read, given what has been started before? taken[v]: its memory travels, or holds the result. */
@@ -76,9 +76,9 @@ static void check_wait(WfGraph *g, const WfNode *n, const WfVal *in, int k, int 
     for (int j = 0; j < k && whole; j++)
         whole = in[j] == s->out + (WfVal)j;
     if (!whole)
-        wf_fail_node(g, n, WEFT_ERR_USAGE, "it must wait for all results of one start, in their order");
+        wf_fail_node(g, n, WF_E_TRAVEL, "it must wait for all results of one start, in their order");
     if (waits[wf_value(g, in[0])->node]++)
-        wf_fail_node(g, n, WEFT_ERR_USAGE, "what it waits for has been waited for before");
+        wf_fail_node(g, n, WF_E_TRAVEL, "what it waits for has been waited for before");
 }
 
 void wf_weave_check(WfGraph *g)
@@ -102,7 +102,7 @@ void wf_weave_check(WfGraph *g)
     }
     for (int i = 1; i < g->nodes.n; i++)
         if (is_start(wf_node(g, (WfNodeId)i)) && !waits[i])
-            wf_fail_node(g, wf_node(g, (WfNodeId)i), WEFT_ERR_USAGE, "it is started, but nothing waits for it");
+            wf_fail_node(g, wf_node(g, (WfNodeId)i), WF_E_TRAVEL, "it is started, but nothing waits for it");
     for (int i = 0; i < g->outputs.n; i++)
         if (g->outputs.at[i].val)
             check_read(g, NULL, g->outputs.at[i].val, g->outputs.at[i].name, taken);

@@ -21,6 +21,8 @@ WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g);
 /* Seconds that a node of level loop takes on one thread: from its FLOPs and the bytes that it moves, under values of the
  * symbols by id. */
 double wf_weave_seconds(WfGraph *g, const WfMachine *m, const WfNode *n, const int64_t *symbols);
+/* Multiplications and additions of all products, convolutions, attentions and recurrent layers of a graph of level prim. */
+double wf_weave_flops(WfGraph *g, const int64_t *symbols);
 /* Values that the symbols have when nobody says: the export's example's, else some. */
 int64_t *wf_weave_usual(WfGraph *g);
 

@@ -56,7 +56,7 @@ nothing_left() {
     return 1
 }
 says() { grep -qF -- "$1" "$work/err"; }
-said_once() { [ "$(grep -c '^error:' "$work/err")" -eq 1 ]; }
+said_once() { [ "$(grep -cE '^error(\[W[0-9]{4}\])?: ' "$work/err")" -eq 1 ]; }
 
 end() {
     echo "1..$number"

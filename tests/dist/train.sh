@@ -128,7 +128,7 @@ as_rank 1 --data less.safetensors --out t >err1 2>&1 </dev/null &
 as_rank 0 --out t >"$work/out" 2>"$work/err" </dev/null
 wait $!
 cat err1 >>"$work/err"
-check "other data: refused" says "error: "
+check "other data: refused" says "error[W0452]: "
 
 # A rank that is killed in the middle of a long run.
 "$weft" train "$mlp" --data good.safetensors --threads 1 --batch-size 6 --steps 100000000 --nproc 2 --out killed >"$work/out" 2>"$work/err" </dev/null &

@@ -37,7 +37,7 @@ fails() { # NAME CODE TEXT COMMAND...
     shift 3
     "$@" >out 2>err </dev/null
     got=$?
-    if [ $got -eq "$code" ] && grep -qF -- "$text" err && [ "$(grep -c '^error: ' err)" -eq 1 ]; then
+    if [ $got -eq "$code" ] && grep -qF -- "$text" err && [ "$(grep -cE '^error\[W[0-9]{4}\]: ' err)" -eq 1 ]; then
         say 0 "$name"
     else
         echo "#   exit code $got instead of $code, or no \"$text\"" >>err

@@ -45,13 +45,13 @@ check "are removed as well" test -z "$(ls scratch)"
 
 # A second run takes the step from the cache; a damaged entry is compiled again with a warning.
 works "a second run" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
-check "uses the cache" grep -q "(cached)" err
+check "uses the cache" grep -q "taken from the cache" err
 for entry in cache/weft/x/*/*.weft; do printf 'damaged' | dd of="$entry" bs=1 seek=100 conv=notrunc 2>/dev/null; done
 works "with a damaged entry" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --out c
 check "warns" grep -q "warning: the cached step is damaged and is compiled again" err
 check "and trains to the same bytes" cmp a/final.safetensors c/final.safetensors
 works "then the entry is whole again" "$weft" train "$mlp" "${options[@]}" "${run[@]}"
-check "and used" grep -q "(cached)" err
+check "and used" grep -q "taken from the cache" err
 
 # A damaged kernel is compiled again, and its entry made whole.
 rm -r cache/weft/x

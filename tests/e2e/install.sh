@@ -23,4 +23,8 @@ for library in libweft.so libweft-run.so; do
         exit 1
     fi
 done
+for file in man/man1/weft.1 man/man1/weft-train.1 bash-completion/completions/weft zsh/site-functions/_weft \
+    fish/vendor_completions.d/weft.fish; do
+    [ -n "$(find "$folder" -type f -path "*/share/$file")" ] || { echo "share/$file is not installed"; exit 1; }
+done
 "$(find "$folder" -type f -path '*/bin/weft')" --version

@@ -359,12 +359,44 @@ static void test_pack(void **state)
     wf_arena_free(a);
 }
 
+/* ---- kinds of errors ---- */
+
+static void raise_kind(void *arg)
+{
+    wf_fail_at(ctx, *(int *)arg, "there", NULL, "said");
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (const WfErrorKind *k = wf_error_table; k->kind; k++, n++) {
+        assert_true(k == wf_error_table || k->kind > k[-1].kind);
+        assert_ptr_equal(wf_error_find(k->kind), k);
+        assert_int_equal(strtol(k->code + 1, NULL, 10), k->kind);
+        assert_true(strlen(k->code) == 5 && k->code[0] == 'W' && k->code[1] == '0');
+        assert_true(k->status > WEFT_OK && k->status <= WEFT_ERR_RANK && strlen(k->title) > 8 && strlen(k->text) >= 30);
+        int kind = k->kind;
+        expect(k->status, "said", raise_kind, &kind);
+        assert_int_equal(ctx->diag.kind, kind);
+        assert_string_equal(weft_code((weft_context *)ctx), k->code);
+    }
+    assert_true(n > 100);
+    int plain = WEFT_ERR_DATA; /* a status stands for itself and has no code */
+    expect(WEFT_ERR_DATA, "said", raise_kind, &plain);
+    assert_string_equal(weft_code((weft_context *)ctx), "");
+    assert_null(wf_error_find(0));
+    assert_null(wf_error_find(99));
+    assert_null(wf_error_find(9999));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_arena_limits),
         cmocka_unit_test(test_ctx),
+        cmocka_unit_test(test_errors),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_str),
         cmocka_unit_test(test_map),

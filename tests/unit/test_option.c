@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -76,6 +77,73 @@ static void refuse(Fixture *f, const char *name, const char *value, const char *
         assert_string_equal(f->ctx->diag.message, message);
     if (hint)
         assert_string_equal(f->ctx->diag.hint, hint);
+}
+
+static void do_load(void *p)
+{
+    Fixture *f = p;
+    wf_options_load(f->ctx, &f->o, f->value, &f->words);
+}
+
+/* The options of a settings file with that text. */
+static weft_status load(Fixture *f, const char *text)
+{
+    static char path[] = "/tmp/weft-option-XXXXXX";
+    static int fd = -1;
+    if (fd < 0)
+        fd = mkstemp(path);
+    assert_true(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+    f->value = path;
+    weft_status s = wf_guard(f->ctx, do_load, f);
+    unlink(path);
+    fd = -1;
+    strcpy(path + sizeof path - 7, "XXXXXX");
+    return s;
+}
+
+static void refuse_file(Fixture *f, const char *text, int kind, const char *message)
+{
+    assert_true(load(f, text) != WEFT_OK);
+    assert_int_equal(f->ctx->diag.kind, kind);
+    assert_non_null(strstr(f->ctx->diag.message, message));
+    assert_true(!strncmp(f->ctx->diag.place, "/tmp/weft-option-", 17) || strstr(f->ctx->diag.message, "/tmp/weft-option-"));
+}
+
+static void settings_files(void **state)
+{
+    Fixture *f = *state;
+    set(f, "threads", "2"); /* a flag before; the parser sets the file first */
+    assert_int_equal(load(f, "lr: 3e-4\nbetas: [0.5, 0.75]\nbatch-size: 16\nshuffle: false\nloss: cross_entropy\nmicro-batch: 8\n"
+                             "data: [a.npy, \"b\"]\nparam-group: ['*.bias:lr=0']\nmodel: m.pt2\nsteps:\nclip-norm: none\n"),
+                     WEFT_OK);
+    assert_true(f->o.hyper.lr == 3e-4 && f->o.hyper.beta1 == 0.5 && f->o.hyper.beta2 == 0.75 && f->o.batch_size == 16);
+    assert_true(!f->o.shuffle && f->o.loss == WF_LOSS_CROSS_ENTROPY && f->o.steps == 0 && f->o.clip_norm == 0);
+    assert_string_equal(f->o.micro_batch, "8");
+    assert_int_equal(f->o.data.n, 2);
+    assert_string_equal(f->o.data.at[1], "b");
+    assert_int_equal(f->o.groups.n, 1);
+    assert_int_equal(f->words.n, 1);
+    assert_string_equal(f->words.at[0], "m.pt2");
+    assert_int_equal(wf_option_origin(&f->o, "lr"), WF_FROM_FILE);
+    assert_int_equal(wf_option_origin(&f->o, "steps"), WF_FROM_DEFAULT);
+    set(f, "data", "c.npy"); /* a flag's list replaces the file's, and grows */
+    set(f, "data", "d.npy");
+    assert_int_equal(f->o.data.n, 2);
+    assert_string_equal(f->o.data.at[0], "c.npy");
+    refuse_file(f, "lrr: 1\n", WF_E_CONFIG_KEY, "unknown key \"lrr\"");
+    assert_string_equal(f->ctx->diag.hint, "did you mean lr?");
+    refuse_file(f, "no-shuffle: true\n", WF_E_CONFIG_KEY, "unknown key");
+    refuse_file(f, "lr: -1\n", WF_E_OPTION_RANGE, "option lr: -1 is out of range");
+    refuse_file(f, "lr: [1]\n", WF_E_CONFIG_VALUE, "option lr: the file holds no number");
+    refuse_file(f, "lr: {a: 1}\n", WF_E_CONFIG_VALUE, "no number");
+    refuse_file(f, "steps: 1.5\n", WF_E_OPTION_VALUE, "not a whole number");
+    refuse_file(f, "shuffle: 1\n", WF_E_CONFIG_VALUE, "no true or false");
+    refuse_file(f, "out: 1.5\n", WF_E_CONFIG_VALUE, "no text in quotes");
+    refuse_file(f, "betas: [0.9]\n", WF_E_CONFIG_VALUE, "two numbers");
+    refuse_file(f, "data: {x: a}\n", WF_E_CONFIG_VALUE, "no text");
+    refuse_file(f, "model: 3\n", WF_E_CONFIG_VALUE, "no file name");
+    refuse_file(f, "just words\n", WF_E_CONFIG_VALUE, "no mapping");
+    refuse_file(f, "a: [1\n", WF_E_YAML, "not valid YAML");
 }
 
 static void refuse_check(Fixture *f, const char *message)
@@ -290,7 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_pytorchs), TEST(what_was_set_stays), TEST(nonsense_is_refused),
         TEST(options_must_fit_together), TEST(groups_match_by_glob), TEST(command_lines),
-        TEST(text_sets_the_same_value), TEST(help_names_everything),
+        TEST(text_sets_the_same_value), TEST(help_names_everything), TEST(settings_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,27 @@ static weft_value node(Run *r, const char *op, const char *format, int a, int b)
     return v;
 }
 
+/* What the memory is for adds up: the state to what the session holds (each tensor may be padded), the slab's kinds at the
+ * peak to no more than the slab, and to most of it. */
+static void expect_kinds(Run *r)
+{
+    WfCtx *ctx = (WfCtx *)r->ctx;
+    const WfExe *x = r->session->program->exe;
+    WfArena *a = wf_arena_new(ctx);
+    WfExeMemory m;
+    wf_exe_memory(x, a, WF_PROG_STEP, NULL, &m);
+    int64_t state = m.weights + m.buffers + m.optimiser + m.gathered, held = wf_session_state_bytes(r->session->run);
+    int64_t slab = wf_session_slab_bytes(r->session->run), peak = m.gradients + m.workspace + m.activations;
+    int tensors = 0;
+    for (int i = 0; i < x->n_inputs; i++)
+        tensors += x->inputs[i].role != WF_XIN_USER;
+    assert_true(m.weights > 0 && m.optimiser >= 2 * m.weights && m.activations > 0 && m.call >= 0);
+    assert_true(state <= held && held - state <= 4096 + 64 * tensors);
+    if (peak > slab || (double)peak < 0.7 * (double)slab)
+        fail_msg("%s: %lld bytes alive at the peak of a slab of %lld", r->folder, (long long)peak, (long long)slab);
+    wf_arena_free(a);
+}
+
 static void run_large(Run *r, weft_value predictions, const weft_tensor *x, const char *threads)
 {
     double loss;
@@ -129,6 +150,7 @@ static void run_large(Run *r, weft_value predictions, const weft_tensor *x, cons
     expect_planned(r, "written by a step", touched(r->session->run));
     double planned;
     must(r, weft_metric(r->session, "slab_bytes", &planned));
+    expect_kinds(r);
     assert_true(planned > 64.0 * MIB); /* else this test would allow what it is to refuse */
     free(y);
     weft_context_free(r->ctx);
