@@ -463,6 +463,7 @@ void wf_options_env(WfCtx *ctx, WfOptions *o);
 /* The file of --config: options by their names, and `model`, which is added to `words`. Raises WEFT_ERR_IO, _FILE, _USAGE with
  * the file's name. */
 void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *words);
+void wf_options_read(WfCtx *ctx, WfOptions *o, const char *text, size_t n, const char *path, WfStrings *words); /* its text */
 /* A file that --config takes: what was chosen, with its origin; defaults as comments. */
 void wf_options_print(WfCtx *ctx, const WfOptions *o, unsigned groups, const WfStrings *words, WfStr *out);
 /* Rules between options, after all are set: a hyperparameter that the optimiser has not, steps and epochs, ... */

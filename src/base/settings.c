@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+enum { LARGEST = 1 << 20 };
+
 typedef struct {
     WfCtx *ctx;
     WfOptions *o;
@@ -107,11 +109,9 @@ static void take(Setting *s, const json_t *v, WfStrings *words)
     set(s, text_of(s, row, v));
 }
 
-void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *words)
+void wf_options_read(WfCtx *ctx, WfOptions *o, const char *text, size_t n, const char *path, WfStrings *words)
 {
-    WfArena *a = wf_arena_scratch(ctx);
-    WfFile *f = wf_file_map(ctx, a, path);
-    json_t *root = wf_yaml_parse(ctx, (const char *)f->at, f->size, path);
+    json_t *root = wf_yaml_parse(ctx, text, n, path);
     Setting s = {.ctx = ctx, .o = o, .path = wf_arena_strdup(o->arena, path)};
     if (!json_is_object(root) && !json_is_null(root))
         wf_fail_at(ctx, WF_E_CONFIG_VALUE, path, "It is made of lines such as `lr: 3e-4`.", "the file is no mapping from options to values");
@@ -122,12 +122,32 @@ void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *word
         s.name = key;
         take(&s, v, words);
     }
+}
+
+void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *words)
+{
+    WfArena *a = wf_arena_scratch(ctx);
+    WfFile *f = wf_file_map(ctx, a, path);
+    if (f->size > LARGEST)
+        wf_fail_at(ctx, WF_E_CONFIG_VALUE, path, "It is made of lines such as `lr: 3e-4`.", "%zu bytes are no settings file", f->size);
+    wf_options_read(ctx, o, (const char *)f->at, f->size, path, words);
     wf_arena_free(a);
 }
 
 /* ---- writing ---- */
 
-/* Double-quoted YAML is JSON's text. */
+/* Characters that YAML folds, takes for line breaks or refuses as they are: DEL, C1 controls, U+2028, U+2029, U+FEFF, U+FFFE,
+ * U+FFFF. Does the UTF-8 text at c begin with one? Its code, else 0; *n: bytes of what it begins with. */
+static unsigned to_escape(const char *c, size_t *n)
+{
+    const unsigned char *u = (const unsigned char *)c;
+    *n = u[0] < 0x80 ? 1 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : 4;
+    unsigned code = *n == 1 ? u[0] : *n == 2 ? (u[0] & 31u) << 6 | (u[1] & 63u) : (u[0] & 15u) << 12 | (u[1] & 63u) << 6 | (u[2] & 63u);
+    bool odd = *n < 4 && ((code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff);
+    return odd ? code : 0;
+}
+
+/* Double-quoted YAML is JSON's text, but for those characters. */
 static void put_text(WfCtx *ctx, const char *text, WfStr *out)
 {
     json_t *j = json_string(text);
@@ -135,7 +155,15 @@ static void put_text(WfCtx *ctx, const char *text, WfStr *out)
     json_decref(j);
     if (!quoted)
         wf_fail(ctx, WF_E_CONFIG_VALUE, "a value is not UTF-8 text, which a settings file needs: %.60s", text);
-    wf_str_puts(out, quoted);
+    for (const char *c = quoted; *c;) {
+        size_t n;
+        unsigned code = to_escape(c, &n);
+        if (code)
+            wf_str_printf(out, "\\u%04X", code);
+        else
+            wf_str_putn(out, c, n);
+        c += n;
+    }
     free(quoted);
 }
 

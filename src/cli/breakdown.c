@@ -123,7 +123,7 @@ void wf_cli_recompute(WfArena *a, const WfExe *x, const WfExeProgram *p, const i
         const WfExeCall *k = &p->calls[b->first];
         int64_t bytes = wf_exe_eval(x, b->bytes, symbols);
         double ms = wf_exe_seconds(k, symbols) / threads * 1e3;
-        WF_PUSH(a, &r.rows, ((Row){.name = wf_arena_printf(a, "%%%s: %.3f MB for %.3f ms  %s", b->name ? b->name : "-",
+        WF_PUSH(a, &r.rows, ((Row){.name = wf_arena_printf(a, "%s%s: %.3f MB for %.3f ms  %s", b->name ? "%" : "", b->name ? b->name : k->name ? k->name : "-",
                                                            (double)bytes / 1048576.0, ms, origin(k)),
                                    .weight = (double)bytes / (ms > 1e-6 ? ms : 1e-6)}));
     }

@@ -130,6 +130,15 @@ static void settings_files(void **state)
     set(f, "data", "d.npy");
     assert_int_equal(f->o.data.n, 2);
     assert_string_equal(f->o.data.at[0], "c.npy");
+    /* characters that YAML reads in ways of its own come back */
+    assert_int_equal(load(f, "target: \"a\\u0085b\\u2028\\x7f\\t\\ufeff \\u00e9\\u0142\\U0001F642'\\\"\"\n"), WEFT_OK);
+    assert_string_equal(f->o.target, "a\302\205b\342\200\250\177\t\357\273\277 \303\251\305\202\360\237\231\202'\"");
+    WfStr printed = {.arena = f->ctx->arena};
+    WfStrings none = {0};
+    wf_options_print(f->ctx, &f->o, 1u << WF_GROUP_MODEL, &none, &printed);
+    set(f, "target", "other");
+    assert_int_equal(load(f, printed.at), WEFT_OK);
+    assert_string_equal(f->o.target, "a\302\205b\342\200\250\177\t\357\273\277 \303\251\305\202\360\237\231\202'\"");
     refuse_file(f, "lrr: 1\n", WF_E_CONFIG_KEY, "unknown key \"lrr\"");
     assert_string_equal(f->ctx->diag.hint, "did you mean lr?");
     refuse_file(f, "no-shuffle: true\n", WF_E_CONFIG_KEY, "unknown key");
