@@ -29,8 +29,8 @@ chmod +x "$folder/bin/tensors" "$folder/bin/repack"
 export PATH="$folder/bin:$PATH" XDG_CACHE_HOME="$folder/cache" WEFT_THREADS=1 LC_ALL=C
 unset WEFT_CACHE_DIR WEFT_DUMP_DIR WEFT_ISA WEFT_LOG WEFT_CC
 number=0 bad=0
+mapfile -t files < <(realpath "${files[@]}")
 for file in "${files[@]}"; do
-    file=$(realpath "$file")
     number=$((number + 1))
     name=$(basename "$file" .txt)
     work=$folder/$name

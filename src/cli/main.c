@@ -125,6 +125,15 @@ typedef struct {
     int code;
 } Main;
 
+/* A flag that the verb never looks at would be believed to count; a settings file may serve several verbs. */
+static void check_flags(WfCtx *ctx, const WfVerb *v, const WfOptions *o)
+{
+    for (const WfOptionRow *r = wf_option_table; r->name; r++)
+        if (!(v->groups & 1u << r->group) && wf_option_origin(o, r->name) == WF_FROM_FLAG)
+            wf_fail_at(ctx, WF_E_OPTION_MEANINGLESS, NULL, wf_arena_printf(ctx->arena, "weft %s --help lists its options.", v->name),
+                       "weft %s has no option --%s", v->name, r->name);
+}
+
 static void run_verb(void *p)
 {
     Main *m = p;
@@ -138,6 +147,7 @@ static void run_verb(void *p)
     wf_options_init(m->ctx, m->ctx->arena, &o);
     wf_options_env(m->ctx, &o);
     wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
+    check_flags(m->ctx, m->verb, &o);
     wf_options_check(m->ctx, &o);
     if (o.dry_run && m->verb->run != wf_cli_train)
         wf_fail_at(m->ctx, WF_E_OPTION_MEANINGLESS, NULL, "weft plan says what a step needs without running it.",

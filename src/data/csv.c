@@ -41,7 +41,7 @@ static void WF_NORETURN WF_PRINTF(2, 3) bad(const Scanner *s, const char *fmt, .
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(s->op->a, fmt, ap);
     va_end(ap);
-    wf_fail_at(s->op->ctx, WEFT_ERR_DATA, wf_arena_printf(s->op->a, "%s: line %lld", s->path, (long long)s->start), NULL, "data: %s", text);
+    wf_fail_at(s->op->ctx, WF_E_TABLE, wf_arena_printf(s->op->a, "%s: line %lld", s->path, (long long)s->start), NULL, "data: %s", text);
 }
 
 static int peek(Scanner *s)
@@ -53,7 +53,7 @@ static int peek(Scanner *s)
         s->at = 0;
         int err = wf_bytes_read(s->bytes, s->offset, s->piece, s->filled);
         if (err)
-            wf_fail(s->op->ctx, WEFT_ERR_IO, "%s: cannot read: %s", s->path, wf_bytes_error(err));
+            wf_fail(s->op->ctx, WF_E_IO, "%s: cannot read: %s", s->path, wf_bytes_error(err));
         s->offset += (int64_t)s->filled;
         if (!s->filled)
             return -1;
@@ -277,7 +277,7 @@ static void read_rows(WfOpening *op, const WfDataFile *f, WfCsvColumn *columns, 
     Parser p = {.s = &s, .dtype = dtype, .learn = op->use == WF_DATA_TRAIN, .locale = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
     size_t size = wf_dtype_size(dtype);
     if (p.locale == (locale_t)0)
-        wf_fail(op->ctx, WEFT_ERR_MEMORY, "out of memory");
+        wf_fail(op->ctx, WF_E_MEMORY, "out of memory");
     WfDefer *freeing = wf_defer(op->ctx, free_locale, p.locale);
     next_record(&s);
     while (next(&s) == AFTER_FIELD)
@@ -299,7 +299,7 @@ static int find_column(WfOpening *op, const WfDataFile *f, const char *name)
     if (wf_map_get(t->by_name, name, &at))
         return (int)at;
     const char *near = wf_nearest(name, (const char *const *)t->names.at, t->names.n);
-    wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
+    wf_fail_at(op->ctx, WF_E_TABLE, f->path, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
                "data: the file has no column %s", name);
 }
 
@@ -322,7 +322,7 @@ static bool csv_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
         columns = &one;
         n = 1;
     } else if (!n && names_n > 1) {
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "In a recipe: columns: [...]", "data: which of the %d columns feed input %s?", t->names.n,
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, f->path, "In a recipe: columns: [...]", "data: which of the %d columns feed input %s?", t->names.n,
                    in->name);
     } else if (!n) { /* all of them */
         n = t->names.n;
@@ -336,7 +336,7 @@ static bool csv_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     for (int i = 0; i < n; i++) {
         places[find_column(op, f, columns[i].name)] = i;
         if (columns[i].text && !columns[i].closed && op->use == WF_DATA_PREDICT)
-            wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe, "The training printed it: categories: {column: [first, second, ...]}",
+            wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, "The training printed it: categories: {column: [first, second, ...]}",
                        "recipe: %s.categories: the order of %s is that of the training data, which predicting does not see", in->name,
                        columns[i].name);
     }
@@ -344,7 +344,7 @@ static bool csv_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     size_t bytes = wf_mul_size((size_t)t->rows, wf_mul_size((size_t)n, wf_dtype_size(out->dtype)));
     int64_t free = wf_memory_available(op->ctx, 1, 0, 0);
     if (bytes > (size_t)free / 2)
-        wf_fail_at(op->ctx, WEFT_ERR_MEMORY, f->path, "Convert the table to .npy: large ones stay on the disk.",
+        wf_fail_at(op->ctx, WF_E_MEMORY, f->path, "Convert the table to .npy: large ones stay on the disk.",
                    "data: %lld rows of %d columns need %.1f MB, and %.1f MB of memory are left", (long long)t->rows, n,
                    (double)bytes / 1048576.0, (double)free / 1048576.0);
     uint8_t *memory = wf_arena_alloc(op->a, bytes);

@@ -247,7 +247,7 @@ static void check_recipe(WfOpening *op, const WfDataInput *in, const WfFormat *f
     const WfRecipe *r = wf_recipe_of(op, in->name);
     const char *key = wf_recipe_foreign(r, place > 0 ? format->more : format->uses);
     if (key)
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe,
+        wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe,
                    wf_recipe_foreign(r, format->uses) ? NULL : "Write it under the first name of --data NAME,NAME=FILE.",
                    "recipe: %s.%s means nothing to %s", in->name, key, format->name);
 }

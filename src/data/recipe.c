@@ -83,7 +83,7 @@ static void WF_NORETURN WF_PRINTF(2, 3) wrong(const Reading *r, const char *fmt,
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(r->a, fmt, ap);
     va_end(ap);
-    wf_fail_at(r->ctx, WEFT_ERR_USAGE, r->path, "docs/data.md lists the keys.", "recipe: %s%s%s: %s", r->input, r->key ? "." : "",
+    wf_fail_at(r->ctx, WF_E_RECIPE, r->path, "docs/data.md lists the keys.", "recipe: %s%s%s: %s", r->input, r->key ? "." : "",
                r->key ? r->key->name : "", text);
 }
 
@@ -307,12 +307,12 @@ void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash)
     WfBytes *b = wf_bytes_open(op->ctx, op->a, path);
     WfArena *scratch = wf_arena_scratch(op->ctx);
     if (wf_bytes_size(b) > 1 << 20)
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, path, NULL, "recipe: %lld bytes are more than a recipe has", (long long)wf_bytes_size(b));
+        wf_fail_at(op->ctx, WF_E_RECIPE, path, NULL, "recipe: %lld bytes are more than a recipe has", (long long)wf_bytes_size(b));
     const WfFile *f = wf_bytes_view(op->ctx, scratch, b);
     *hash = wf_hash64(f->at, f->size, 0);
     json_t *root = (json_t *)wf_yaml_parse(op->ctx, (const char *)f->at, f->size, path);
     if (!json_is_object(root))
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, path, "docs/data.md has examples.", "recipe: the file is no mapping from inputs to what is done to them");
+        wf_fail_at(op->ctx, WF_E_RECIPE, path, "docs/data.md has examples.", "recipe: the file is no mapping from inputs to what is done to them");
     for (; n < op->n && n < (int)WF_LEN(names); n++)
         names[n] = op->inputs[n].name;
     json_object_foreach(root, name, v)
@@ -324,7 +324,7 @@ void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash)
         if (in)
             read_input(&r, in, v, &op->recipes);
         else if (op->use != WF_DATA_PREDICT) /* where labels are not asked for */
-            wf_fail_at(op->ctx, WEFT_ERR_USAGE, path, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
+            wf_fail_at(op->ctx, WF_E_RECIPE, path, near ? wf_arena_printf(op->a, "did you mean %s?", near) : NULL,
                        "recipe: the model has no input %s", name);
     }
     op->recipe = wf_arena_strdup(op->a, path);

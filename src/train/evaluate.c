@@ -43,7 +43,7 @@ bool wf_loop_speaks(const WfLoop *l)
 static void check_rounds(const WfLoop *l, const WfDataset *d)
 {
     if (wf_loop_speaks(l) && d->samples % (l->batch * l->ranks))
-        wf_fail_at(l->t->ctx, WEFT_ERR_DATA, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
+        wf_fail_at(l->t->ctx, WF_E_UNEVEN, NULL, "Leave out or add rows of --eval-data, or choose another --batch-size.",
                    "the model's forward pass has collectives, so all ranks evaluate together, but %lld rows are no multiple "
                    "of %lld ranks x %lld",
                    (long long)d->samples, (long long)l->ranks, (long long)l->batch);

@@ -193,7 +193,7 @@ void wf_train(WfTraining *t)
         l.eval = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_EVAL, l.inputs, l.n_inputs);
     l.measured = wf_metrics_new(t->ctx, t->arena, o);
     if (!l.eval && (o->metrics || o->best_metric || o->early_stop))
-        wf_fail_at(t->ctx, WEFT_ERR_USAGE, NULL, "Name the data to evaluate with by --eval-data.",
+        wf_fail_at(t->ctx, WF_E_OPTION_MEANINGLESS, NULL, "Name the data to evaluate with by --eval-data.",
                    "option %s: nothing is evaluated", o->early_stop ? "early-stop" : o->best_metric ? "best-metric" : "metrics");
     if (o->check_finite)
         wf_dataset_check_finite(l.data);

@@ -54,7 +54,7 @@ static void add_metric(WfMetrics *m, const char *option, const char *name)
         return;
     }
     const char *near = wf_nearest(name, names, WF_LEN(kinds));
-    wf_fail_at(m->ctx, WEFT_ERR_USAGE, NULL,
+    wf_fail_at(m->ctx, WF_E_METRIC, NULL,
                near ? wf_arena_printf(m->a, "Did you mean %s?", near) : "They are loss, perplexity, accuracy, topN, f1, mse, mae.",
                "option %s: there is no metric '%s'", option, name);
 }
@@ -241,7 +241,7 @@ void wf_metrics_finish(WfMetrics *m, WfTraining *t, double loss, double weight)
                  : x->kind == MSE ? sums[3] / elements : x->kind == MAE ? sums[4] / elements : sums[6 + i] / seen;
         bool classes = x->kind == ACCURACY || x->kind == TOP || x->kind == F1;
         if (m->given && (classes ? sums[2] == 0 : x->kind == MSE || x->kind == MAE ? sums[5] == 0 : sums[1] == 0))
-            wf_fail_at(m->ctx, WEFT_ERR_USAGE, NULL,
+            wf_fail_at(m->ctx, WF_E_METRIC, NULL,
                        classes ? "It needs predictions [N, C, ...] and an input of N x ... classes (i64), or a binary --loss."
                        : x->kind == LOSS || x->kind == PERPLEXITY ? "Name the loss with --loss."
                                                                  : "It needs an input of the predictions' size that they do not depend on.",

@@ -23,7 +23,7 @@ typedef struct {
 static void check_text(Sampler *s, const WfExeInput *in)
 {
     if (in->rank != 2 || !wf_dtype_is_int(in->dtype) || !wf_elit(s->x->exprs, in->shape[1], &s->context))
-        wf_fail(s->t->ctx, WEFT_ERR_USAGE, "--sample: input %s is not text: expected integers [batch, context], context being fixed",
+        wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: input %s is not text: expected integers [batch, context], context being fixed",
                 in->name);
 }
 
@@ -37,7 +37,7 @@ static void open_inputs(Sampler *s)
         if (in->role != WF_XIN_USER)
             continue;
         if (in->predicts && text)
-            wf_fail(s->t->ctx, WEFT_ERR_USAGE, "--sample: the predictions depend on %s and %s; expected one input, the text", text,
+            wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions depend on %s and %s; expected one input, the text", text,
                     in->name);
         if (in->predicts) {
             check_text(s, in);
@@ -54,7 +54,7 @@ static void open_inputs(Sampler *s)
         s->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
     }
     if (!text)
-        wf_fail(s->t->ctx, WEFT_ERR_USAGE, "--sample: the predictions depend on no input");
+        wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions depend on no input");
 }
 
 static void feed(const Sampler *s, const uint8_t *window, int64_t n)
@@ -82,7 +82,7 @@ static void scores(const Sampler *s, int64_t n, double *out)
     for (int d = 0; d + 1 < t.rank; d++)
         places *= t.shape[d];
     if (t.rank < 2 || !wf_dtype_is_float(t.dtype) || t.shape[t.rank - 1] != BYTES || places != s->batch * s->context)
-        wf_fail(s->t->ctx, WEFT_ERR_USAGE, "--sample: the predictions are not scores of the %d bytes at each place of the text (--predictions "
+        wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions are not scores of the %d bytes at each place of the text (--predictions "
                 "names another output)", BYTES);
     for (int i = 0; i < BYTES; i++)
         out[i] = wf_load_f64(t.dtype, (uint8_t *)t.data + (size_t)((n - 1) * BYTES + i) * wf_dtype_size(t.dtype));
@@ -150,7 +150,7 @@ void wf_sample(WfTraining *t, void (*put)(void *user, uint8_t byte), void *user)
         scores(&s, n, score);
         for (int k = 0; k < BYTES; k++)
             if (isnan(score[k]))
-                wf_fail(t->ctx, WEFT_ERR_NUMERIC, "--sample: the predictions are not numbers (nan) after %lld bytes", (long long)i);
+                wf_fail(t->ctx, WF_E_NOT_FINITE, "--sample: the predictions are not numbers (nan) after %lld bytes", (long long)i);
         uint8_t byte = (uint8_t)draw(score, o->temperature, o->top_k, (double)(wf_hash64(&key, sizeof key, (uint64_t)o->seed) >> 11) * 0x1p-53);
         put(user, byte);
         if (n == s.context)
