@@ -202,6 +202,8 @@ const char *wf_bytes_path(const WfBytes *b);
 /* n bytes at the offset to p. Raises nothing: 0, an errno, or WF_BYTES_CHANGED; wf_bytes_error says it in words. */
 int wf_bytes_read(const WfBytes *b, int64_t offset, void *p, size_t n);
 const char *wf_bytes_error(int error);
+/* A regular file of at most `most` bytes, whole, on any thread; the caller frees it (wf_sys_free). NULL and *error. */
+uint8_t *wf_bytes_load(const char *path, size_t most, size_t *n, int *error);
 /* All of it at once, for a parser of headers; mapped as long as `a` lives where it is not in memory. */
 WfFile *wf_bytes_view(WfCtx *ctx, WfArena *a, const WfBytes *b);
 /* Atomic writing: a temporary name beside `path`, synced, renamed by commit. Leaving early removes the temporary. */

@@ -120,3 +120,25 @@ WfFile *wf_bytes_view(WfCtx *ctx, WfArena *a, const WfBytes *b)
     }
     return f;
 }
+
+uint8_t *wf_bytes_load(const char *path, size_t most, size_t *n, int *error)
+{
+    struct stat st;
+    uint8_t *p = NULL;
+    int fd = wf_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    *n = 0;
+    *error = fd < 0 || fstat(fd, &st) ? errno : !S_ISREG(st.st_mode) ? EINVAL : (uint64_t)st.st_size > most ? EFBIG : 0;
+    if (!*error && !(p = wf_sys_alloc((size_t)st.st_size + 1)))
+        *error = ENOMEM;
+    while (!*error && *n < (size_t)st.st_size) {
+        ssize_t got = wf_sys_pread(fd, p + *n, (size_t)st.st_size - *n, (int64_t)*n);
+        *error = got < 0 ? errno : got ? 0 : WF_BYTES_CHANGED;
+        *n += got > 0 ? (size_t)got : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (!*error)
+        return p;
+    wf_sys_free(p);
+    return NULL;
+}

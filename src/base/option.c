@@ -150,8 +150,9 @@ const WfOptionRow wf_option_table[] = {
 
     /* data */
     {"data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(data), "", "[NAME=]FILE", NO_RANGE,
-     "training data: safetensors, .npz, .npy, IDX, tables (.csv, .tsv), tokens (.bin), text (.txt); NAME: the model input that it feeds (x,y=FILE: "
-     "tokens, and those that follow); a glob or a folder for many files; repeatable (docs/data.md)"},
+     "training data: safetensors, .npz, .npy, IDX, tables (.csv, .tsv), tokens (.bin), text (.txt), a folder of pictures; NAME: "
+     "the model input that it feeds (x,y=FILE: tokens and those that follow, pictures and classes); a glob or a folder for many "
+     "files; repeatable (docs/data.md)"},
     {"eval-data", WF_OPTION_STRINGS, WF_GROUP_DATA, SCALAR, AT(eval_data), "", "[NAME=]FILE", NO_RANGE,
      "data to evaluate with after every epoch, as --data; repeatable"},
     {"recipe", WF_OPTION_STRING, WF_GROUP_DATA, SCALAR, AT(recipe), "", "FILE", NO_RANGE,

@@ -368,5 +368,5 @@ static void csv_names(WfOpening *op, WfDataFile *f, WfStr *out)
         wf_str_printf(out, "%s%s", out->n ? ", " : "", t->names.at[i]);
 }
 
-const WfFormat wf_format_csv = {"a table", true, WF_USE_VALUES | WF_USE_TABLE, WF_USE_VALUES | WF_USE_TABLE, knows_csv, open_csv, csv_field,
+const WfFormat wf_format_csv = {"a table", true, false, WF_USE_VALUES | WF_USE_TABLE, WF_USE_VALUES | WF_USE_TABLE, knows_csv, open_csv, csv_field,
                                 csv_names};

@@ -31,6 +31,7 @@ typedef struct {
     WfColumn *columns;   /* one per input, in the order of the inputs */
     int n;
     uint64_t recipe;     /* hash of the recipe's text; 0: none */
+    bool slow;           /* reading it is work, as decoding pictures is */
 } WfDataset;
 
 typedef enum { WF_DATA_TRAIN, WF_DATA_EVAL, WF_DATA_PREDICT } WfDataUse;

@@ -12,7 +12,7 @@ enum { NAMES = 8, CHUNK = 1 << 18, HEAD = 4096 };
 
 /* The first that knows a file has it: where names decide, before what content says. */
 static const WfFormat *const formats[] = {&wf_format_npz, &wf_format_npy, &wf_format_csv, &wf_format_tokens, &wf_format_idx,
-                                          &wf_format_safetensors};
+                                          &wf_format_safetensors, &wf_format_pictures};
 
 /* ---- messages ---- */
 
@@ -161,7 +161,7 @@ static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
     uint8_t head[HEAD];
     size_t size = 0;
     *f = (WfDataFile){.path = path, .recipe = s->n_names ? wf_recipe_of(op, s->names[0]) : &wf_recipe_none};
-    if (!wf_data_is_folder(path)) {
+    if (!wf_data_is_folder(path) && !wf_data_is_picture(path)) { /* pictures are opened when they are wanted */
         f->bytes = wf_bytes_open(op->ctx, op->a, path);
         size = wf_bytes_size(f->bytes) < HEAD ? (size_t)wf_bytes_size(f->bytes) : HEAD;
         int err = wf_bytes_read(f->bytes, 0, head, size);
@@ -289,42 +289,52 @@ static void open_sources(Opening *o, const WfStrings *data)
         open_source(&o->op, &o->sources[i], data->at[i]);
 }
 
-/* What evaluation data mean can depend on the training data: the order in which categories first appear there. They are read
- * once more for it, and forgotten. */
-static void learn(WfOpening *op, const WfStrings *data)
+/* Does the meaning of an input's data depend on other data: the order of categories, the numbers of classes? */
+static bool learns(const Opening *o, const WfDataInput *in)
 {
-    WfArena *scratch = wf_arena_scratch(op->ctx);
-    Opening training = {.op = *op};
+    for (int i = 0; i < o->n_sources; i++)
+        for (int k = 1; k < o->sources[i].n_names && o->sources[i].n_files; k++)
+            if (!strcmp(o->sources[i].names[k], in->name) && o->sources[i].files[0].format->classes)
+                return true;
+    return wf_recipe_learns(wf_recipe_of(&o->op, in->name));
+}
+
+/* For evaluation data the training data decide: they are opened for it once more, and forgotten. */
+static void learn(const Opening *o, const WfStrings *data)
+{
+    WfArena *scratch = wf_arena_scratch(o->op.ctx);
+    Opening training = {.op = o->op};
     training.op.a = scratch;
     training.op.use = WF_DATA_TRAIN;
     training.op.again = true;
     open_sources(&training, data);
-    for (int i = 0; i < op->n; i++)
-        if (wf_recipe_learns(wf_recipe_of(op, op->inputs[i].name)))
-            open_column(&training, &op->inputs[i], WF_NEW(scratch, WfColumn));
+    for (int i = 0; i < o->op.n; i++)
+        if (learns(o, &o->op.inputs[i]))
+            open_column(&training, &o->op.inputs[i], WF_NEW(scratch, WfColumn));
     wf_arena_free(scratch);
 }
 
 WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n)
 {
-    Opening all = {.op = {.ctx = ctx, .a = a, .use = use, .inputs = inputs, .n = n}};
+    Opening all = {.op = {.ctx = ctx, .a = a, .keep = a, .use = use, .inputs = inputs, .n = n, .classes = WF_NEW(a, WfStrings)}};
     WfDataset *d = WF_NEW(a, WfDataset);
-    bool learns = false;
+    bool taught = true;
     d->ctx = ctx;
     d->n = n;
     d->columns = WF_NEWN(a, WfColumn, (size_t)n);
     if (o->recipe)
         wf_recipe_read(&all.op, o->recipe, &d->recipe);
-    for (int i = 0; i < n; i++)
-        learns |= wf_recipe_learns(wf_recipe_of(&all.op, inputs[i].name));
-    if (learns && use == WF_DATA_EVAL)
-        learn(&all.op, &o->data);
     open_sources(&all, use == WF_DATA_EVAL ? &o->eval_data : &o->data);
+    for (int i = 0; i < n && use == WF_DATA_EVAL && taught; i++)
+        taught = !learns(&all, &inputs[i]);
+    if (!taught)
+        learn(&all, &o->data);
     for (int i = 0; i < n; i++) {
         WfColumn *c = &d->columns[i];
         open_column(&all, &inputs[i], c);
         c->feed->seed = (uint64_t)o->seed;
         c->feed->random = use == WF_DATA_TRAIN;
+        d->slow |= c->feed->parts.at[0].field.slow;
         if (i > 0 && c->shape[0] != d->samples)
             wf_fail_at(ctx, WF_E_DATA_COUNT, c->path, NULL, "data: input %s has %lld samples, but input %s has %lld",
                        inputs[i].name, (long long)c->shape[0], inputs[0].name, (long long)d->samples);

@@ -36,7 +36,8 @@ void wf_data_list(WfCtx *ctx, WfArena *a, const char *path, WfStrings *files, Wf
         if (e->d_name[0] == '.')
             continue;
         char *name = wf_arena_printf(a, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", e->d_name);
-        if (wf_data_is_folder(name))
+        bool known = e->d_type == DT_REG || e->d_type == DT_DIR; /* a link is looked behind */
+        if (known ? e->d_type == DT_DIR : wf_data_is_folder(name))
             WF_PUSH(a, folders, name);
         else
             WF_PUSH(a, files, name);

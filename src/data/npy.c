@@ -235,7 +235,7 @@ static bool npy_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     return true;
 }
 
-const WfFormat wf_format_npy = {"an .npy file", false, WF_USE_VALUES | WF_USE_WINDOW, 0, knows_npy, open_npy, npy_field, NULL};
+const WfFormat wf_format_npy = {"an .npy file", false, false, WF_USE_VALUES | WF_USE_WINDOW, 0, knows_npy, open_npy, npy_field, NULL};
 
 /* ---- .npz ---- */
 
@@ -326,4 +326,4 @@ static void npz_names(WfOpening *op, WfDataFile *f, WfStr *out)
         wf_str_printf(out, "%s%s", out->n ? ", " : "", x->at[i].name);
 }
 
-const WfFormat wf_format_npz = {"an .npz file", true, WF_USE_VALUES | WF_USE_WINDOW, WF_USE_VALUES | WF_USE_WINDOW, knows_npz, open_npz, npz_field, npz_names};
+const WfFormat wf_format_npz = {"an .npz file", true, false, WF_USE_VALUES | WF_USE_WINDOW, WF_USE_VALUES | WF_USE_WINDOW, knows_npz, open_npz, npz_field, npz_names};

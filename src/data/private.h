@@ -60,6 +60,7 @@ typedef struct WfField {
     bool picture;        /* bytes stand for 0..1; a channel dimension may be added, or all dimensions flattened */
     bool scalar;         /* [n] may also be [n, 1] */
     bool placed;         /* crops and flips are made by the format */
+    bool slow;           /* reading is work: worth a thread of its own, however few bytes come out */
     bool (*read)(const struct WfField *f, const WfVisit *v, int64_t first, int64_t count, uint8_t *out);
     WfBytes *bytes;      /* dense data: here, from `start` on, or (bytes NULL) in memory */
     int64_t start;
@@ -87,6 +88,8 @@ typedef struct {
     bool again;          /* the files were opened, and described, before */
     const WfDataInput *inputs;
     int n;
+    WfArena *keep;       /* of what the training data teach (a, unless they are read for that alone) */
+    WfStrings *classes;  /* of pictures, once a folder was opened */
     WfRecipes recipes;
     const char *recipe;  /* its path */
 } WfOpening;
@@ -99,6 +102,7 @@ const char *wf_recipe_foreign(const WfRecipe *r, unsigned uses);      /* a key o
 typedef struct WfFormat {
     const char *name;    /* for messages */
     bool named;          /* its fields have names, so that a file can feed several inputs without NAME= */
+    bool classes;        /* what its second field means is decided by the training data */
     unsigned uses, more; /* recipe keys that mean something to it: for the first name before the =, for others */
     /* Is the file of this format? head: its first bytes, `size` of them (NULL: a folder). */
     bool (*knows)(const WfDataFile *f, const uint8_t *head, size_t size);
@@ -109,7 +113,7 @@ typedef struct WfFormat {
     void (*names)(WfOpening *op, WfDataFile *f, WfStr *out); /* lists its fields, for messages; may be NULL */
 } WfFormat;
 extern const WfFormat wf_format_safetensors, wf_format_idx, wf_format_npy, wf_format_npz, wf_format_tokens,
-    wf_format_csv;
+    wf_format_csv, wf_format_pictures;
 extern const WfRecipe wf_recipe_none;
 
 /* The files that a pattern stands for: itself, a folder's files, or a glob's, sorted; a folder of folders is one. */
@@ -117,6 +121,7 @@ void wf_data_expand(WfOpening *op, const char *pattern, WfStrings *out);
 /* What a folder holds, hidden names excepted, sorted. */
 void wf_data_list(WfCtx *ctx, WfArena *a, const char *path, WfStrings *files, WfStrings *folders);
 bool wf_data_is_folder(const char *path);
+bool wf_data_is_picture(const char *path); /* by its name */
 bool wf_data_ends_with(const char *path, const char *extension); /* in either case */
 
 /* ---- messages ---- */
@@ -129,6 +134,13 @@ bool wf_data_read(const WfVisit *v, const WfBytes *b, int64_t offset, void *p, s
 /* ---- random numbers (order.c) ---- */
 
 uint64_t wf_mix(uint64_t x);  /* the finaliser of SplitMix64 */
+
+/* ---- pictures (decode.c, resample.c): on any thread; memory by wf_sys_alloc ---- */
+
+/* JPEG or PNG to RGB, 3 bytes a pixel, which the caller frees; NULL, and *why, when it is damaged or too large. */
+uint8_t *wf_picture_decode(const uint8_t *p, size_t n, int *w, int *h, char *why, size_t room);
+/* To out_w x out_h pixels of `channels` bytes. False: there is no memory for it. */
+bool wf_picture_resize(const uint8_t *in, int w, int h, int channels, uint8_t *out, int out_w, int out_h);
 
 /* ---- conversions (convert.c) ---- */
 

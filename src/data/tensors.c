@@ -54,7 +54,7 @@ static void safetensors_names(WfOpening *op, WfDataFile *f, WfStr *out)
         wf_str_printf(out, "%s%s", out->n ? ", " : "", own->tensors->at[i].name);
 }
 
-const WfFormat wf_format_safetensors = {"a safetensors file", true, WF_USE_VALUES | WF_USE_WINDOW, WF_USE_VALUES | WF_USE_WINDOW, knows_safetensors, open_safetensors, safetensors_field,
+const WfFormat wf_format_safetensors = {"a safetensors file", true, false, WF_USE_VALUES | WF_USE_WINDOW, WF_USE_VALUES | WF_USE_WINDOW, knows_safetensors, open_safetensors, safetensors_field,
                                         safetensors_names};
 
 /* ---- IDX ---- */
@@ -92,4 +92,4 @@ static bool idx_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     return true;
 }
 
-const WfFormat wf_format_idx = {"an IDX file", false, WF_USE_VALUES | WF_USE_WINDOW, 0, knows_idx, open_idx, idx_field, NULL};
+const WfFormat wf_format_idx = {"an IDX file", false, false, WF_USE_VALUES | WF_USE_WINDOW, 0, knows_idx, open_idx, idx_field, NULL};

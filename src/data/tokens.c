@@ -198,4 +198,4 @@ static bool tokens_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, in
     return true;
 }
 
-const WfFormat wf_format_tokens = {"a file of tokens", false, WF_USE_TOKENS, 0, knows_tokens, open_tokens, tokens_field, NULL};
+const WfFormat wf_format_tokens = {"a file of tokens", false, false, WF_USE_TOKENS, 0, knows_tokens, open_tokens, tokens_field, NULL};

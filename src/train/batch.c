@@ -97,7 +97,7 @@ void wf_loop_allocate(WfLoop *l)
     l->buffer = new_buffers(l);
 }
 
-/* Below AHEAD_BYTES a batch is gathered in less time than it takes to wake a thread. */
+/* Below AHEAD_BYTES a batch is gathered in less time than it takes to wake a thread, but for what has to be decoded. */
 void wf_loop_start_ahead(WfLoop *l, WfArena *a)
 {
     size_t bytes = 0;
@@ -106,7 +106,7 @@ void wf_loop_start_ahead(WfLoop *l, WfArena *a)
         bytes += column_bytes(l, i);
     if (!wf_mul_ok(l->total, l->micro, &batches))
         batches = INT64_MAX;
-    if (bytes >= AHEAD_BYTES)
+    if (bytes >= AHEAD_BYTES || l->data->slow)
         l->ahead = wf_ahead_new(l->t->ctx, a, l->data, l->t->options, l->batch, l->per_epoch * l->micro,
                                 l->from * l->micro, batches, (WfShare){l->rank, l->ranks, l->micro},
                                 l->buffer, new_buffers(l));

@@ -124,6 +124,41 @@ check "the same bytes" cmp crops/final.safetensors crops8/final.safetensors
 works "without crops" "$weft" train "$lenet" --data pictures.safetensors --optimizer sgd --lr 0.05 --threads 1 --steps 15 --out whole
 check "are other pictures" sh -c '! cmp -s crops/final.safetensors whole/final.safetensors'
 
+# A folder of pictures, decoded by the thread that reads ahead. PNG by hand: rows of RGB behind a filter byte, packed by zlib.
+vit=$refs/vit_tiny_groups/model.pt2
+python3 - <<'P'
+import os, random, struct, zlib
+random.seed(3)
+def png(path, w, h):
+    rows = b"".join(b"\0" + bytes(random.randrange(256) for _ in range(3 * w)) for _ in range(h))
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0)) +
+                           chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+for folder, count in (("photos/train", 12), ("photos/test", 5)):
+    for k in ("ape", "bee", "cow"):
+        os.makedirs(f"{folder}/{k}")
+        for i in range(count):
+            png(f"{folder}/{k}/{i}.png", random.randrange(20, 40), random.randrange(20, 40))
+P
+echo 'x: {resize: 20, crop: random, flip: true, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}' >photos.yaml
+photos() { "$weft" train "$vit" --data x,y=photos/train --recipe photos.yaml --threads 1 "$@"; }
+works "pictures by a recipe" photos --eval-data x,y=photos/test --steps 15 --out photos1
+works "stopped in the third epoch" photos --steps 13 --total-steps 15 --checkpoint-every 13 --out photos13
+works "resumed" photos --steps 15 --resume photos13
+check "the same bytes" cmp photos1/final.safetensors photos13/final.safetensors
+works "two ranks" photos --nproc 2 --steps 7 --out photos2
+works "two ranks, stopped" photos --nproc 2 --steps 4 --total-steps 7 --checkpoint-every 4 --out photos4
+works "two ranks, resumed" photos --nproc 2 --steps 7 --resume photos4
+check "the same bytes" cmp photos2/final.safetensors photos4/final.safetensors
+works "predictions of pictures without classes" "$weft" run "$vit" --data "x=photos/test/bee" --out p.safetensors
+works "info on them" "$weft" info p.safetensors
+check "a row for each" grep -qE 'predictions +f32\[5, ' out
+rm -r photos/test/cow
+fails "evaluation without a class" 1 "the folder has 2 classes (ape, ..), and the training data have 3 (ape, ..)" photos --eval-data x,y=photos/test --steps 1
+head -c 300 photos/train/bee/3.png >short.png && mv short.png photos/train/bee/3.png
+fails "a picture that is cut off" 1 "the picture cannot be read: it ends too early" photos --steps 15
+check "is named" grep -qF "photos/train/bee/3.png" err
+
 # Batches: of the export's size only, where that is fixed.
 fails "another batch size than the export's" 2 "--batch-size 2, but the model was exported for batches of 4" tokens --data windows.safetensors --batch-size 2
 check "and how to export it otherwise" grep -qF "dynamic_shapes=" err

@@ -36,3 +36,34 @@ labels = np.arange(5).astype("i8")
 np.savez("stored.npz", x=(0.5 * grid - 3).astype("f4"), y=labels)
 np.savez_compressed("deflated.npz", x=(0.5 * grid - 3).astype("f4"), y=labels)
 np.savez_compressed("one.npz", anything=(0.5 * grid - 3).astype("f4"))
+
+# Pictures, and what torchvision's Resize, CenterCrop and PILToTensor make of them: pictures/CLASS/*; pictures.expected holds, for
+# each picture, in three channels and in one, three times [c, 16, 16] bytes.
+from PIL import Image
+from torchvision import transforms as T
+
+y, x = np.mgrid[0:45, 0:61]
+rgb = np.stack([4 * x, 5 * y, (3 * x + 2 * y) % 256], -1).astype("u1")
+rgb[10:20, 30:40] = [250, 10, 30]
+picture = Image.fromarray(rgb)
+os.makedirs("pictures/dog", exist_ok=True)
+os.makedirs("pictures/cat", exist_ok=True)
+picture.save("pictures/dog/rgb.jpg", quality=90)
+picture.transpose(Image.Transpose.ROTATE_90).save("pictures/dog/tall.jpeg", quality=80, subsampling=0, progressive=True)
+picture.convert("L").save("pictures/dog/grey.jpg")
+picture.convert("CMYK").save("pictures/dog/cmyk.JPG", quality=95)
+picture.save("pictures/cat/rgb.png")
+rgba = picture.convert("RGBA")
+rgba.putalpha(Image.fromarray((x * 4).astype("u1")))
+rgba.save("pictures/cat/alpha.png")
+picture.quantize(16).save("pictures/cat/palette.PNG")
+picture.convert("L").save("pictures/cat/grey.png")
+picture.convert("1").save("pictures/cat/bits.png")
+picture.resize((13, 9)).save("pictures/cat/small.png")
+with open("pictures.expected", "wb") as f:
+    for folder in ["cat", "dog"]:
+        for name in sorted(os.listdir(f"pictures/{folder}")):
+            image = Image.open(f"pictures/{folder}/{name}")
+            for mode in ["RGB", "L"]:
+                for steps in [T.Resize(16), T.CenterCrop(16)], [T.Resize(20), T.CenterCrop(16)], [T.Resize((16, 24)), T.CenterCrop(16)]:
+                    f.write(T.Compose(steps + [T.PILToTensor()])(image.convert(mode)).numpy().tobytes())
