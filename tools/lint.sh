@@ -3,14 +3,14 @@
 # exit may stand, and that no file names a machine. Prints TAP; the places follow a failed line as comments.
 cd "$(dirname "$0")/.." || exit 1
 
-compile_rooms="base ir ops import simplify precision grad weave fuse plan emit kernels exe"
+compile_rooms="base ir ops import simplify precision grad weave fuse plan emit onnx kernels exe"
 run_rooms="base kernels exe comm run exchange"
 may_include() { # room -> the rooms whose header it may include
     case $1 in
     base) echo base ;;
     ir) echo base ir ;;
     ops) echo base ir ops ;;
-    import | simplify | precision) echo base ir ops "$1" ;;
+    import | simplify | precision | onnx) echo base ir ops "$1" ;;
     grad) echo base ir ops exe grad ;; # exe: the parameter groups, which are of the executable
     weave | fuse) echo base ir ops kernels "$1" ;;
     plan) echo base ir ops import simplify precision grad weave fuse kernels exe plan ;;

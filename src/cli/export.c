@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include "import/import.h"
+#include "onnx/onnx.h"
+#include "pipeline.h"
 
 #include <string.h>
 
@@ -59,12 +61,34 @@ static WfTensors *values_of(weft_program *p)
     return all;
 }
 
+/* ---- ONNX: the evaluation form at the level of ops, before anything is fused ---- */
+
+typedef struct { weft_program *p; const WfTensors *values; } Source;
+
+static const void *value_of(void *user, const char *name, size_t bytes)
+{
+    Source *s = user;
+    const WfTensor *t = wf_tensors_find(s->values, name);
+    if (t)
+        return t->bytes == bytes ? t->data : NULL;
+    void *data = wf_arena_alloc(s->p->arena, bytes);
+    return wf_program_weight(s->p, name, data, bytes) ? data : NULL;
+}
+
+static void export_onnx(weft_program *p, const WfTensors *values, const char *path)
+{
+    WfOptions o = p->options;
+    Source s = {p, values};
+    o.forward_only = o.accept_lost_stopgrad = true;
+    wf_onnx_write(p->ctx, wf_compile_until(p->ctx, p->arena, p->graph, &o, "grad/joint", true), (WfOnnxData){value_of, &s}, path);
+}
+
 int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    if (!o->out || !(ends(o->out, ".pt2") || ends(o->out, ".safetensors")))
-        wf_fail_at(ctx, WF_E_ARGUMENT_MISSING, NULL, "For example -o trained.pt2, or -o weights.safetensors.",
+    if (!o->out || !(ends(o->out, ".pt2") || ends(o->out, ".onnx") || ends(o->out, ".safetensors")))
+        wf_fail_at(ctx, WF_E_ARGUMENT_MISSING, NULL, "For example -o trained.pt2, -o model.onnx, or -o weights.safetensors.",
                    "the name of the file to write says what it is to hold, but %s",
-                   o->out ? "it ends in neither .pt2 nor .safetensors" : "there is no --out");
+                   o->out ? "it ends in neither .pt2, .onnx nor .safetensors" : "there is no --out");
     weft_program *p = wf_cli_open(ctx, o, words);
     if (p->loaded)
         wf_fail_at(ctx, WF_E_EXPORT_SOURCE, NULL, "Name the .pt2 that it was compiled from.",
@@ -72,6 +96,8 @@ int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     WfTensors *values = values_of(p);
     if (ends(o->out, ".pt2"))
         wf_pt2_rewrite(ctx, words->at[0], values, o->out);
+    else if (ends(o->out, ".onnx"))
+        export_onnx(p, values, o->out);
     else
         wf_safetensors_write(ctx, o->out, values->at, values->n);
     fprintf(stderr, "%s: %d tensors%s%s\n", o->out, values->n, o->weights ? " from " : "", o->weights ? o->weights : "");

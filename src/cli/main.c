@@ -36,9 +36,10 @@ const WfVerb wf_verbs[] = {
      "  weft eval model.pt2 --loss cross_entropy --weights run/best.safetensors --data test.safetensors --metrics loss,top5,f1\n"
      "  weft eval model.pt2 --data test.safetensors --json\n",
      ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_eval},
-    {"export", "MODEL.pt2 --weights FILE -o OUT.pt2|.safetensors",
-     "write trained weights back into the export, for torch.export.load, or into one file",
+    {"export", "MODEL.pt2 [--weights FILE] -o OUT.pt2|.onnx|.safetensors",
+     "write trained weights back into the export, for torch.export.load; the evaluation form as ONNX; or all weights in one file",
      "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"
+     "  weft export model.pt2 --weights run/best.safetensors -o model.onnx\n"
      "  weft export model.pt2 --weights shards/ -o whole.safetensors\n",
      1u << WF_GROUP_MODEL | 1u << WF_GROUP_OUTPUT, wf_cli_export},
     {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",

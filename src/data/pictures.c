@@ -56,7 +56,7 @@ static void add_class(WfOpening *op, Folder *x, const char *path, size_t label)
         if (wf_data_is_picture(files.at[i]))
             add_picture(op, x, files.at[i] + strlen(x->root), label);
     if (x->list.n == before)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, path, folders.n ? "Weft expects FOLDER/CLASS/NAME.jpg, and looks into no deeper folders." : NULL,
+        wf_fail_at(op->ctx, WF_E_PICTURES, path, folders.n ? "Weft expects FOLDER/CLASS/NAME.jpg, and looks into no deeper folders." : NULL,
                    "data: the class holds no pictures (.jpg, .jpeg, .png)");
     wf_arena_free(scratch);
 }
@@ -68,7 +68,7 @@ static void open_pictures(WfOpening *op, WfDataFile *f)
     x->root = "";
     if (wf_data_is_picture(f->path) && !wf_data_is_folder(f->path)) {
         if (!wf_file_exists(f->path))
-            wf_fail(op->ctx, WEFT_ERR_IO, "%s: cannot open: no such file", f->path);
+            wf_fail(op->ctx, WF_E_IO, "%s: cannot open: no such file", f->path);
         add_picture(op, x, f->path, 0);
         return;
     }
@@ -86,7 +86,7 @@ static void open_pictures(WfOpening *op, WfDataFile *f)
 
 static bool bad_picture(const WfVisit *v, const char *path, const char *why)
 {
-    return wf_data_fault(v, WEFT_ERR_FILE, path, "Remove the picture, or repair it.", "data: the picture cannot be read: %s", why);
+    return wf_data_fault(v, WF_E_DATA_FILE, path, "Remove the picture, or repair it.", "data: the picture cannot be read: %s", why);
 }
 
 /* The bytes of a picture's file; the caller frees them. */
@@ -95,7 +95,7 @@ static uint8_t *read_file(const WfVisit *v, const char *path, size_t *n)
     int err;
     uint8_t *p = wf_bytes_load(path, FILE_MOST, n, &err);
     if (!p)
-        wf_data_fault(v, WEFT_ERR_IO, path, NULL, "data: the picture cannot be read: %s", wf_bytes_error(err));
+        wf_data_fault(v, WF_E_IO, path, NULL, "data: the picture cannot be read: %s", wf_bytes_error(err));
     return p;
 }
 
@@ -205,7 +205,7 @@ static void check_classes(WfOpening *op, const WfDataFile *f, WfStrings *known)
     for (int i = 0; i < x->classes.n && known->n; i++) {
         bool same = i < known->n && !strcmp(known->at[i], x->classes.at[i]);
         if (!same || x->classes.n != known->n)
-            wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "The same class folders must be there, or labels would mean other classes.",
+            wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "The same class folders must be there, or labels would mean other classes.",
                        "data: the folder has %d classes (%s, ..), and the training data have %d (%s, ..)", x->classes.n,
                        x->classes.at[i], known->n, i < known->n ? known->at[i] : "none of that place");
     }
@@ -222,7 +222,7 @@ static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, 
     out->shape[0] = x->list.n;
     if (at > 0) {
         if (names_n > 2 || !x->classes.n)
-            wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, "--data x,y=FOLDER: x gets pictures, y the numbers of their classes",
+            wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "--data x,y=FOLDER: x gets pictures, y the numbers of their classes",
                        x->classes.n ? "data: pictures feed one input or two, not %d" : "data: a picture without a class folder has no label", names_n);
         check_classes(op, f, op->classes);
         out->dtype = wf_dtype_is_int(in->dtype) ? in->dtype : WF_I64;
@@ -234,11 +234,11 @@ static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, 
     for (int i = 0; i < 3; i++)
         size[i] = in->rank != 4 ? -1 : in->shape[i + 1] > 0 ? in->shape[i + 1] : in->usual[i + 1];
     if ((size[0] != 1 && size[0] != 3) || size[1] <= 0 || size[2] <= 0 || size[1] > 16384 || size[2] > 16384)
-        wf_fail_at(op->ctx, WEFT_ERR_DATA, f->path, NULL, "data: input %s has %d dimensions%s; pictures are [*, 3, height, width] or [*, 1, height, width]",
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, NULL, "data: input %s has %d dimensions%s; pictures are [*, 3, height, width] or [*, 1, height, width]",
                    in->name, in->rank, in->rank == 4 ? ", and not the sizes of pictures" : "");
     int64_t least_h = r->resize[0], least_w = r->resize[1] ? r->resize[1] : r->resize[0];
     if (r->resize[0] && (least_h + 2 * r->padding < size[1] || least_w + 2 * r->padding < size[2]))
-        wf_fail_at(op->ctx, WEFT_ERR_USAGE, op->recipe, NULL, "recipe: %s.resize: %lld x %lld is smaller than the input's %lld x %lld", in->name,
+        wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, NULL, "recipe: %s.resize: %lld x %lld is smaller than the input's %lld x %lld", in->name,
                    (long long)least_h, (long long)least_w, (long long)size[1], (long long)size[2]);
     *view = (View){x, r, (int)size[0], (int)size[1], (int)size[2]};
     out->dtype = WF_U8;

@@ -181,4 +181,68 @@ fails "no name" 2 "there is no --out" "$weft" export "$mlp"
 fails "a name that says nothing" 2 "it ends in neither" "$weft" export "$mlp" -o z.bin
 fails "weights of another model" 1 "missing" "$weft" export "$gpt/model.pt2" --weights a/final.safetensors -o z.pt2
 check "nothing was written" test ! -e z.pt2
+
+# The evaluation form as ONNX, taken apart here (make check-python has onnxruntime run it).
+works "an ONNX model" "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o gpt.onnx
+check "of the operators, inputs and weights that belong there" python3 - "$gpt" <<'P'
+import json, struct, sys
+def varint(b, i):
+    v = s = 0
+    while True:
+        v |= (b[i] & 127) << s
+        s += 7
+        i += 1
+        if b[i - 1] < 128:
+            return v, i
+def fields(b):
+    i, out = 0, []
+    while i < len(b):
+        key, i = varint(b, i)
+        if key & 7 == 0:
+            v, i = varint(b, i)
+        elif key & 7 == 5:
+            v, i = b[i:i + 4], i + 4
+        else:
+            assert key & 7 == 2, key
+            n, i = varint(b, i)
+            v, i = b[i:i + n], i + n
+            assert len(v) == n
+        out.append((key >> 3, v))
+    return out
+def all_of(b, k):
+    return [v for n, v in fields(b) if n == k]
+m = open("gpt.onnx", "rb").read()
+assert all_of(m, 1) == [8] and all_of(m, 2) == [b"weft"]
+assert [(all_of(o, 1), all_of(o, 2)) for o in all_of(m, 8)] == [([b""], [18])]
+graph, = all_of(m, 7)
+def shape(info):
+    tensor, = all_of(all_of(info, 2)[0], 1)
+    return all_of(tensor, 1)[0], [all_of(d, 1)[0] for d in all_of(all_of(tensor, 2)[0], 1)]
+assert [(all_of(i, 1)[0], shape(i)) for i in all_of(graph, 11)] == [(b"idx", (7, [4, 16]))]
+assert [(all_of(o, 1)[0], shape(o)) for o in all_of(graph, 12)] == [(b"predictions", (1, [4, 16, 61]))]
+kinds = [all_of(n, 4)[0].decode() for n in all_of(graph, 1)]
+count = {k: kinds.count(k) for k in ("LayerNormalization", "Softmax", "MatMul", "Gather")}
+assert count == {"LayerNormalization": 5, "Softmax": 2, "MatMul": 13, "Gather": 2}, count
+b = open("tied.safetensors", "rb").read()
+n = struct.unpack("<Q", b[:8])[0]
+weights = {all_of(t, 8)[0].decode(): (all_of(t, 1), all_of(t, 9)[0]) for t in all_of(graph, 5)}
+want = {k: (v["shape"], b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in json.loads(b[8:8 + n]).items()}
+named = [k for k in weights if k in want]
+assert len(named) == len(want) - 1 and all(weights[k] == want[k] for k in named), (len(named), len(want))
+# every value is made before it is read, and once
+made = {b""} | {all_of(i, 1)[0] for i in all_of(graph, 11)} | {k.encode() for k in weights}
+for node in all_of(graph, 1):
+    assert all(v in made for v in all_of(node, 1)), all_of(node, 1)
+    for v in all_of(node, 2):
+        assert v not in made
+        made.add(v)
+assert b"predictions" in made
+P
+works "the same again" "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o gpt2.onnx
+check "has the same bytes" cmp gpt.onnx gpt2.onnx
+works "predictions without an output's number" "$weft" export "$gpt/model.pt2" -o gpt3.onnx
+fails "an output that needs the loss" 1 "nn.cross_entropy: ONNX export: ONNX has no operator for it" "$weft" export "$gpt/model.pt2" --predictions 0 -o z.onnx
+check "the Python line is named" grep -q "from .*make_fixtures.py:" err
+fails "an output that is not there" 2 "the model has no such output" "$weft" export "$gpt/model.pt2" --predictions 7 -o z.onnx
+check "nothing was written" test ! -e z.onnx
 end

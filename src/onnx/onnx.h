@@ -1,0 +1,18 @@
+/* onnx: the evaluation form as a model of ONNX's standard operators. */
+#ifndef WF_ONNX_H
+#define WF_ONNX_H
+
+#include "ir/ir.h"
+
+/* Where the values of parameters, buffers and constants come from: dense, in the dtype of the graph; NULL: unknown name. They
+ * live as long as the arena of the graph. */
+typedef struct { const void *(*fn)(void *user, const char *name, size_t bytes); void *user; } WfOnnxData;
+
+/* Writes a graph of level op or joint, of which only user outputs count, as an ONNX file (opset 18): inputs under their names,
+ * symbolic sizes as dim_param, weights as initializers. Raises WEFT_ERR_UNSUPPORTED for a node without an ONNX form, naming it
+ * and its Python line, and when the file would have more than 2 GB. */
+void wf_onnx_write(WfCtx *ctx, WfGraph *g, WfOnnxData data, const char *path);
+/* Has the op an ONNX form? */
+bool wf_onnx_knows(const char *op);
+
+#endif
