@@ -155,6 +155,15 @@ static char *keep_text(WfCtx *ctx, int slot, const char *fmt, va_list ap)
     return text;
 }
 
+/* Names from files are quoted; on a terminal their control characters would do something. */
+static char *printable(char *text)
+{
+    for (char *c = text; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || *c == 0x7f)
+            *c = '?';
+    return text;
+}
+
 static char *WF_PRINTF(3, 4) keep_textf(WfCtx *ctx, int slot, const char *fmt, ...)
 {
     va_list ap;
@@ -169,9 +178,9 @@ static void WF_NORETURN vfail(WfCtx *ctx, int kind, const char *place, const cha
     const WfErrorKind *row = wf_error_find(kind);
     WfDiag old = ctx->diag;
     WfDiag new = { .code = row ? row->status : (weft_status)kind, .kind = kind };
-    new.message = keep_text(ctx, 0, fmt, ap);
-    new.place = place ? keep_textf(ctx, 1, "%s", place) : NULL;
-    new.hint = hint ? keep_textf(ctx, 2, "%s", hint) : NULL;
+    new.message = printable(keep_text(ctx, 0, fmt, ap));
+    new.place = place ? printable(keep_textf(ctx, 1, "%s", place)) : NULL;
+    new.hint = hint ? printable(keep_textf(ctx, 2, "%s", hint)) : NULL;
     ctx->diag = new;
     if (old.message != new.message)
         free_text(ctx, old.message);

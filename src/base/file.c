@@ -64,7 +64,7 @@ static void read_whole(WfCtx *ctx, WfArena *a, int fd, size_t guess, WfFile *f)
 }
 
 /* What the descriptor, which is closed, holds. */
-static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd, bool regular)
+static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd)
 {
     WfDefer *closing = wf_defer(ctx, close_fd, (void *)(intptr_t)fd);
     MappedFile *m = WF_NEW(a, MappedFile);
@@ -74,9 +74,10 @@ static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd, bool reg
         io_fail(ctx, "open", path, errno);
     if (S_ISDIR(st.st_mode))
         io_fail(ctx, "read", path, EISDIR);
-    if (regular && !S_ISREG(st.st_mode))
-        wf_fail(ctx, WF_E_BESIDE, "%s: it is no regular file", path);
-    if (S_ISREG(st.st_mode) && st.st_size > 0) {
+    if (!S_ISREG(st.st_mode)) /* a pipe or a device may have no end */
+        wf_fail_at(ctx, WF_E_IO, NULL, "Write it to a file first.", "%s: is a %s, not a file", path,
+                   S_ISFIFO(st.st_mode) ? "pipe" : "device");
+    if (st.st_size > 0) {
         m->face.size = (size_t)st.st_size;
         m->map = wf_sys_map_file(fd, m->face.size);
         m->face.at = m->map;
@@ -84,17 +85,17 @@ static WfFile *map_fd(WfCtx *ctx, WfArena *a, const char *path, int fd, bool reg
     if (m->map)
         wf_arena_at_free(a, unmap_file, m);
     else
-        read_whole(ctx, a, fd, S_ISREG(st.st_mode) ? (size_t)st.st_size : 0, &m->face);
+        read_whole(ctx, a, fd, (size_t)st.st_size, &m->face);
     wf_defer_run(closing);
     return &m->face;
 }
 
 WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path)
 {
-    int fd = wf_sys_open(path, O_RDONLY, 0);
+    int fd = wf_sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe that nobody writes to would be waited for */
     if (fd < 0)
         io_fail(ctx, "open", path, errno);
-    return map_fd(ctx, a, path, fd, false);
+    return map_fd(ctx, a, path, fd);
 }
 
 WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *name)
@@ -110,7 +111,7 @@ WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *n
                    path);
     if (fd < 0)
         io_fail(ctx, "open", path, errno);
-    return map_fd(ctx, a, path, fd, true);
+    return map_fd(ctx, a, path, fd);
 }
 
 void wf_file_close(WfFile *f)

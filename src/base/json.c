@@ -9,9 +9,21 @@ static void free_json(void *p)
     json_decref(p);
 }
 
+/* A value takes fifty bytes and more, so a text of commas would take much more memory than the file: counted before. */
+static void check_values(WfCtx *ctx, const char *text, size_t n, const char *what)
+{
+    enum { MOST = 5000000 };
+    size_t values = 0;
+    for (size_t i = 0; i < n; i++)
+        values += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    if (values > MOST)
+        wf_fail(ctx, WF_E_JSON, "%s: its JSON has %zu values; %d is the most that Weft reads", what, values, MOST);
+}
+
 WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, WfDefer **defer)
 {
     json_error_t err;
+    check_values(ctx, text, n, what);
     json_t *j = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
     if (!j && json_error_code(&err) == json_error_out_of_memory)
         wf_fail(ctx, WF_E_MEMORY, "out of memory");

@@ -14,7 +14,7 @@
 enum {
     LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END = 0x06054b50, END64 = 0x06064b50, LOCATOR64 = 0x07064b50, DESCRIPTOR = 0x08074b50,
     LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR64_SIZE = 20,
-    EXTRA64 = 1, EXTRA_PAD = 0x4246, EPOCH_DATE = 0x21, FLAG_UTF8 = 0x800, FLAG_STREAMED = 8
+    EXTRA64 = 1, EXTRA_PAD = 0x4246, EPOCH_DATE = 0x21, FLAG_UTF8 = 0x800, FLAG_STREAMED = 8, NAME_MAX_BYTES = 4096
 };
 
 typedef struct {
@@ -107,11 +107,15 @@ static void check_name(const Reader *r, uint64_t offset, const char *name, size_
 {
     if (n == 0 || memchr(name, 0, n))
         damaged(r, offset, "an entry's name is empty or holds a zero byte");
-    if (name[0] == '/' || name[0] == '\\' || (n >= 2 && name[1] == ':'))
+    if (n > NAME_MAX_BYTES)
+        damaged(r, offset, "an entry's name has %zu bytes", n);
+    if (memchr(name, '\\', n))
+        damaged(r, offset, "the entry name '%.*s' holds a backslash", (int)(n > 200 ? 200 : n), name);
+    if (name[0] == '/' || (n >= 2 && name[1] == ':'))
         damaged(r, offset, "the entry name '%.*s' is absolute", (int)(n > 200 ? 200 : n), name);
     for (size_t i = 0; i < n;) {
         size_t len = 0;
-        while (i + len < n && name[i + len] != '/' && name[i + len] != '\\')
+        while (i + len < n && name[i + len] != '/')
             len++;
         if (len == 2 && name[i] == '.' && name[i + 1] == '.')
             damaged(r, offset, "the entry name '%.*s' holds '..'", (int)(n > 200 ? 200 : n), name);

@@ -72,8 +72,6 @@ static const char *find_model(Imp *m)
             continue;
         n++;
         found = wf_arena_strndup(m->a, stem, strlen(stem) - 5);
-        if (!strcmp(found, "model"))
-            return found;
     }
     if (n > 1)
         unsupported(m, "the archive holds %d models; Weft reads archives with one", n);

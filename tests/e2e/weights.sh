@@ -77,7 +77,7 @@ fails "a tensor that is in no file" 1 "tensor more is not in two.safetensors" pr
 ln -sf /proc/self/environ whole/two.safetensors
 fails "a link to anywhere" 1 "is a link that leaves its folder" predict --weights whole --out z
 rm whole/two.safetensors && mkfifo whole/two.safetensors
-fails "a pipe in place of a file" 1 "no regular file" timeout 20 "$weft" run "$mlp" --data good.safetensors --batch-size 8 --weights whole --out z
+fails "a pipe in place of a file" 1 "is a pipe, not a file" timeout 20 "$weft" run "$mlp" --data good.safetensors --batch-size 8 --weights whole --out z
 echo '{"weight_map": {"a": 3}}' >bad.index.json
 fails "no name of a file" 1 "the file of tensor a is no text" predict --weights bad.index.json --out z
 echo '[1]' >bad.index.json
