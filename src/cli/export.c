@@ -61,7 +61,7 @@ static WfTensors *values_of(weft_program *p)
     return all;
 }
 
-/* ---- ONNX: the evaluation form at the level of ops, before anything is fused ---- */
+/* ---- ONNX: the evaluation form, before anything is taken apart ---- */
 
 typedef struct { weft_program *p; const WfTensors *values; } Source;
 
@@ -79,8 +79,8 @@ static void export_onnx(weft_program *p, const WfTensors *values, const char *pa
 {
     WfOptions o = p->options;
     Source s = {p, values};
-    o.forward_only = o.accept_lost_stopgrad = true;
-    wf_onnx_write(p->ctx, wf_compile_until(p->ctx, p->arena, p->graph, &o, "grad/joint", true), (WfOnnxData){value_of, &s}, path);
+    o.accept_lost_stopgrad = true;
+    wf_onnx_write(p->ctx, wf_compile_until(p->ctx, p->arena, p->graph, &o, "simplify/functionalize", true), (WfOnnxData){value_of, &s}, path);
 }
 
 int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)

@@ -38,6 +38,24 @@ void onnx_conv(RULE)
     onnx_set(x, n, 0, onnx_end(x));
 }
 
+bool onnx_keep_conv(WfGraph *g, const WfNode *n)
+{
+    int s = wf_value(g, wf_tensor(n, 1))->rank - 2;
+    return wf_value(g, wf_tensor(n, 0))->rank == s + 2 && n->args[3].n == s && n->args[4].n == s && n->args[5].n == s;
+}
+
+void onnx_conv_bias(RULE)
+{
+    const char *a = IN(0), *w = IN(1), *b = wf_tensor(n, 2) ? IN(2) : NULL;
+    onnx_begin(x, op);
+    onnx_in(x, a);
+    onnx_in(x, w);
+    if (b)
+        onnx_in(x, b);
+    conv_attributes(x, n, 3);
+    onnx_set(x, n, 0, onnx_end(x));
+}
+
 /* The gradient of a convolution by its input is the transposed one. */
 void onnx_conv_transposed(RULE)
 {
@@ -139,6 +157,26 @@ void onnx_normalize(RULE)
     d = onnx_node(x, "Div", d, onnx_node(x, "Sqrt", var, NULL, NULL), NULL);
     d = w ? onnx_node(x, "Mul", d, IN(1), NULL) : d;
     onnx_set(x, n, 0, b ? onnx_node(x, "Add", d, IN(2), NULL) : d);
+}
+
+bool onnx_keep_batch_norm(WfGraph *g, const WfNode *n)
+{
+    WfVal v = wf_tensor(n, 0);
+    return !wf_bool(n, 5) && wf_tensor(n, 3) && wf_tensor(n, 4) && wf_value(g, v)->rank > 1 &&
+           wf_elit(g->exprs, wf_value(g, v)->shape[1], NULL);
+}
+
+void onnx_batch_norm(RULE)
+{
+    int64_t channels = onnx_literal(x, SHAPE(wf_tensor(n, 0))[1]);
+    const char *one = onnx_ints(x, &channels, 1), *in[5] = {IN(0)};
+    for (int i = 1; i < 5; i++)
+        in[i] = wf_tensor(n, i) ? IN(i) : onnx_node(x, "Expand", onnx_scalar(x, wf_dtype_of(x->g, n->out), i == 1), one, NULL);
+    onnx_begin(x, op);
+    for (int i = 0; i < 5; i++)
+        onnx_in(x, in[i]);
+    onnx_attr_float(x, "epsilon", wf_float(x->g, n, 7));
+    onnx_set(x, n, 0, onnx_end(x));
 }
 
 void onnx_max_pool(RULE)

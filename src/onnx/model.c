@@ -375,8 +375,54 @@ static void write_nodes(Onnx *x)
     x->at = NULL;
 }
 
-void wf_onnx_write(WfCtx *ctx, WfGraph *g, WfOnnxData data, const char *path)
+/* ---- from level func: rows of the table are kept, the rest is taken apart ---- */
+
+static void keep(const WfGraph *g, const WfNode *n, WfGraph *to, WfVal *map)
 {
+    WfArg *args = WF_NEWN(g->arena, WfArg, (size_t)n->schema->n_params + 1);
+    memcpy(args, n->args, (size_t)n->schema->n_params * sizeof *args);
+    for (int p = 0; p < n->schema->n_params; p++)
+        if (args[p].kind == WF_ARG_TENSOR)
+            args[p].val = map[args[p].val];
+    to->source = n->source;
+    WfNode *c = wf_append_raw(to, n->op, args, n->n_out);
+    for (int r = 0; r < n->n_out; r++) {
+        const WfValue *v = wf_value(g, n->out + (WfVal)r);
+        wf_set_result(to, c, r, v->dtype, v->rank, v->shape);
+        map[n->out + (WfVal)r] = c->out + (WfVal)r;
+    }
+}
+
+static WfGraph *lower(WfGraph *g)
+{
+    WfGraph *to = wf_graph_like(g, WF_OP);
+    WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n), result = 0;
+    for (int i = g->outputs.n - 1; i >= 0; i--) { /* predictions; without a loss, the model's first output */
+        const WfOutput *o = &g->outputs.at[i];
+        if (o->role == WF_OUT_USER && (!strcmp(o->name, "predictions") || (!result && !strcmp(o->name, "0"))))
+            result = o->val;
+    }
+    if (!result)
+        wf_fail(g->ctx, WF_E_ONNX, "the model has no tensor output to predict");
+    g->outputs.n = 0;
+    wf_add_output(g, WF_OUT_USER, "predictions", result, 0);
+    bool *live = wf_live_nodes(g);
+    wf_copy_inputs(g, to, map);
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        const OnnxRow *row = live[i] ? onnx_row(n->schema->name) : NULL;
+        if (row && row->keep && row->keep(g, n))
+            keep(g, n, to, map);
+        else if (live[i])
+            wf_copy_node(g, n, to, map);
+    }
+    wf_copy_outputs(g, to, map);
+    return to;
+}
+
+void wf_onnx_write(WfCtx *ctx, WfGraph *func, WfOnnxData data, const char *path)
+{
+    WfGraph *g = lower(func);
     WfArena *a = g->arena;
     Onnx x = {.ctx = ctx, .a = a, .g = g, .data = data, .nodes.arena = a, .constants = wf_map_new(a), .sizes = wf_map_new(a)};
     WfStr rest = {.arena = a};

@@ -8,9 +8,9 @@
  * live as long as the arena of the graph. */
 typedef struct { const void *(*fn)(void *user, const char *name, size_t bytes); void *user; } WfOnnxData;
 
-/* Writes a graph of level op or joint, of which only user outputs count, as an ONNX file (opset 18): inputs under their names,
- * symbolic sizes as dim_param, weights as initializers. Raises WEFT_ERR_UNSUPPORTED for a node without an ONNX form, naming it
- * and its Python line, and when the file would have more than 2 GB. */
+/* Writes a graph of level func, the evaluation form, as an ONNX file (opset 18) with one output, `predictions`: inputs under their
+ * names, symbolic sizes as dim_param, weights as initializers. The graph's other outputs are dropped. Raises WF_E_ONNX for a
+ * node without an ONNX form, naming it and its Python line, and when the file would have more than 2 GB. */
 void wf_onnx_write(WfCtx *ctx, WfGraph *g, WfOnnxData data, const char *path);
 /* Has the op an ONNX form? */
 bool wf_onnx_knows(const char *op);

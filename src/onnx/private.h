@@ -80,8 +80,11 @@ const char *onnx_reshape(Onnx *x, const char *v, const WfDim *shape, int rank);
 typedef struct {
     const char *name, *op;
     void (*write)(RULE);     /* NULL: a broadcast, which waits for a reader */
+    bool (*keep)(WfGraph *g, const WfNode *n); /* an op of level func that is not taken apart; NULL: one of level op */
 } OnnxRow;
 void onnx_matmul(RULE), onnx_conv(RULE), onnx_conv_transposed(RULE), onnx_attention(RULE), onnx_normalize(RULE), onnx_max_pool(RULE), onnx_rnn(RULE);
+void onnx_conv_bias(RULE), onnx_batch_norm(RULE);
+bool onnx_keep_conv(WfGraph *g, const WfNode *n), onnx_keep_batch_norm(WfGraph *g, const WfNode *n);
 const OnnxRow *onnx_row(const char *name);
 /* Sizes of a broadcast are left to its readers: the value before it, and its shape. False: v is no broadcast. */
 bool onnx_thin(Onnx *x, WfVal v, const char **name, int *rank, WfDim *shape);
