@@ -166,6 +166,7 @@ void wf_loop_check_patience(WfLoop *l)
     if (!patience || l->mark.stale < patience)
         return;
     l->stopped = true;
+    wf_loop_break_line(l);
     if (!l->rank)
         fprintf(stderr, "stopped early after step %lld: %s was best after step %lld, %lld evaluations ago\n", (long long)l->mark.step,
                 l->mark.best_metric, (long long)l->mark.best_step, (long long)l->mark.stale);

@@ -63,6 +63,7 @@ check "data" grep -qE '^data       40 samples, shuffled, seed 0$' err
 check "lines every 5 steps and at the end" test "$(grep -cE '^step (5|10|12)/12  loss [0-9.]+  gnorm [0-9.]+  lr 1.00e-03  [0-9,.]+ samples/s  [0-9.]+ ms \(data [0-9]+%\)  mem [0-9]+ MiB  eta 0:00:0[0-9]$' err)" -eq 3
 check "no control characters" sh -c '! grep -q "[[:cntrl:]]" err'
 check "summary" grep -qE '^12 steps in 0:00:0[0-9], [0-9,]+ samples/s without the first$' err
+check "the best evaluation" grep -qE '^best       step (5|10|12): eval (loss|accuracy) [0-9.]+ \(best.safetensors\)$' err
 check "files" grep -qF 'files      e/final.safetensors, e/best.safetensors, e/metrics.jsonl' err
 next=$(sed -n 's/^next       weft //p' err | sed 's/FILE/good.safetensors/')
 # shellcheck disable=SC2086
