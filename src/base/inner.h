@@ -54,6 +54,9 @@ struct WfArena {
     WfDefer *defer;         /* scratch arenas only */
 };
 
+/* Is the value a word in place of a number ("auto", "none")? Only the one that the table has as default. */
+bool wf_option_word(const WfOptionRow *row, const char *value);
+
 /* Takes off and calls the topmost wf_arena_at_free hook; false if none is left. */
 bool wf_arena_run_hook(WfArena *a);
 
