@@ -67,7 +67,8 @@ int wf_cli_eval(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     double start = wf_now();
     WfMetrics *m = wf_evaluate(&t, d);
     WfStr text = {.arena = p->arena};
-    wf_str_printf(&text, o->json ? "{\"samples\": %lld" : "", (long long)d->samples);
+    if (o->json)
+        wf_str_printf(&text, "{\"samples\": %lld", (long long)d->samples);
     for (int i = 0; i < wf_metrics_count(m); i++) {
         double v = wf_metrics_value(m, i);
         if (!isfinite(v) && !o->metrics)
