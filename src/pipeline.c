@@ -323,10 +323,8 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     WfStr key = {.arena = a};
     wf_options_key(o, &key);
     x->options = key.at ? key.at : "";
-    x->isa = o->isa == WF_ISA_V3      ? WF_ISA_LEVEL_V3
-             : o->isa == WF_ISA_V4    ? WF_ISA_LEVEL_V4
-             : o->isa == WF_ISA_V3_V4 ? WF_ISA_LEVEL_AMX
-                                      : wf_isa_level();
+    bool no_v4 = o->isa == WF_ISA_V3 || (o->isa == WF_ISA_AUTO && wf_isa_level() < WF_ISA_LEVEL_V4);
+    x->isa = no_v4 ? WF_ISA_LEVEL_V3 : o->isa == WF_ISA_AMX ? WF_ISA_LEVEL_AMX : WF_ISA_LEVEL_V4;
     int compiled;
     if (o->isa == WF_ISA_V3_V4 || x->isa < 4)
         wf_compile_kernels(ctx, a, k.at, k.n, 3, cache_dir, &x->object[0], &x->object_size[0], &compiled);

@@ -353,7 +353,7 @@ typedef enum { WF_NORM_MEAN, WF_NORM_TOKENS } WfLossNorm;
 typedef enum { WF_LAST_DROP, WF_LAST_PAD, WF_LAST_SHORT } WfLastBatch;
 typedef enum { WF_BUFFERS_RANK0, WF_BUFFERS_MEAN, WF_BUFFERS_NONE, WF_BUFFERS_SYNC } WfBuffers;
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
-typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4 } WfIsa;
+typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4, WF_ISA_AMX } WfIsa;
 typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
 typedef enum { WF_FROM_DEFAULT, WF_FROM_ENV, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
 

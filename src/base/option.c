@@ -205,8 +205,9 @@ const WfOptionRow wf_option_table[] = {
      "weft compile: leave the initial weights out of the compiled step"},
 
     /* compile */
-    {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4", NO_RANGE,
-     "instruction set: v3 (AVX2) or v4 (AVX-512); auto and v3,v4 use AMX, too, where it is there"},
+    {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4|amx", NO_RANGE,
+     "instruction set: v3 (AVX2), v4 (AVX-512), the better that is there, or both; the bits are the same. amx: v4, and large products on "
+     "AMX tiles, with bits of their own; faster where no other program uses the core"},
     {"cache", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(cache), "true", "", NO_RANGE,
      "use compiled kernels of earlier runs"},
     {"cache-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(cache_dir), "", "PATH", NO_RANGE,

@@ -134,7 +134,8 @@ const char *wf_isa_name(int level)
 
 static int level_of(const WfLibDesc *d)
 {
-    return d->param[WF_LIB_ISA] ? (int)d->param[WF_LIB_ISA] : wf_isa_level();
+    int level = wf_isa_level();
+    return d->param[WF_LIB_ISA] ? (int)d->param[WF_LIB_ISA] : level < WF_ISA_LEVEL_V4 ? level : WF_ISA_LEVEL_V4;
 }
 
 const WfVec *wf_vec(const WfLibDesc *d)

@@ -117,6 +117,9 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->isa = wf_isa_level();
     if (s->isa < WF_ISA_LEVEL_V3)
         wf_fail(ctx, WF_E_PROCESSOR, "this processor has no AVX2, which Weft's kernels need");
+    if (x->isa == WF_ISA_LEVEL_AMX && s->isa < x->isa && !isa) /* others would compute other bits */
+        wf_fail_at(ctx, WF_E_STEP_ISA, NULL, "Without --isa amx it needs AVX2 or AVX-512 only.",
+                   "--isa amx: this processor has no AMX for bfloat16, or the system does not let programs use it");
     if (s->isa > x->isa)
         s->isa = x->isa;
     if (isa && s->isa > isa)

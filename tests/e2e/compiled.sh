@@ -12,6 +12,16 @@ check "to the same bytes" cmp a/final.safetensors b/final.safetensors
 works "compile for both instruction sets" "$weft" compile "$mlp" "${options[@]}" --isa=v3,v4 -o both.weft
 works "info shows both" "$weft" info both.weft
 check "v3 and v4" grep -q "x86-64-v3 x86-64-v4" out
+# Tiles are there or they are not; a step for them never computes something else in silence.
+"$weft" compile "$mlp" "${options[@]}" --isa=amx -o tiles.weft >out 2>err
+if grep -q amx_bf16 /proc/cpuinfo; then
+    works "--isa amx" "$weft" train tiles.weft "${run[@]}" --out tiles
+    check "is what it says" grep -q "with AMX" err
+    works "and can do without, when told" "$weft" train tiles.weft "${run[@]}" --isa v4 --out untiled
+    check "to the same bytes as ever" cmp a/final.safetensors untiled/final.safetensors
+else
+    fails "--isa amx without AMX" 1 "no AMX" "$weft" train tiles.weft "${run[@]}" --out tiles
+fi
 works "compile without weights" "$weft" compile "$mlp" "${options[@]}" --no-weights -o bare.weft
 check "is smaller" test "$(stat -c %s bare.weft)" -lt "$(stat -c %s step.weft)"
 fails "a plan option is too late" 2 "clip-norm" "$weft" train step.weft "${run[@]}" --clip-norm 1

@@ -295,6 +295,28 @@ static void test_gemm_special(void **state)
         print_message("# this machine has no AMX: its products were not tested\n");
 }
 
+/* Unless it is asked for, no product goes through tiles: the bits are those of every machine with AVX2. */
+static void test_gemm_default(void **state)
+{
+    (void)state;
+    Case c = {.d = {.kind = "gemm"}};
+    add(&c, WF_F32, false, SHAPE(330, 530), NULL, 0);
+    add(&c, WF_F32, false, SHAPE(530, 510), NULL, 0);
+    int out = add(&c, WF_F32, true, SHAPE(330, 510), NULL, 0);
+    run(&c, 0);
+    void *first = memcpy(malloc(c.bytes[out]), c.p[out], c.bytes[out]);
+    EACH_LEVEL(isa)
+    {
+        run(&c, isa);
+        if (isa < WF_ISA_LEVEL_AMX)
+            assert_memory_equal(first, c.p[out], c.bytes[out]);
+        else
+            assert_memory_not_equal(first, c.p[out], c.bytes[out]);
+    }
+    free(first);
+    release(&c);
+}
+
 static void test_gemm_batched(void **state)
 {
     (void)state;
@@ -460,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemm_special),
+        cmocka_unit_test(test_gemm_default),
         cmocka_unit_test(test_gemm_batched),
         cmocka_unit_test(test_attention),    cmocka_unit_test(test_conv),
         cmocka_unit_test(test_rnn),
