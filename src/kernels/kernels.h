@@ -13,7 +13,7 @@
  *
  * Optional operands that are absent have dtype 0 in the description and NULL as pointer; trailing ones may
  * also be left out by a smaller n where the table says so. Shapes are logical (PyTorch's order), strides
- * count elements. All kinds take param[31] = ISA level (WfIsaLevel; 0: the best of this machine).
+ * count elements. All kinds take param[31] = ISA level (WfIsaLevel; 0: the best of this machine but AMX).
  * */
 /* clang-format off */
 /* kind             operands (inputs, then outputs)                      parameters
