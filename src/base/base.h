@@ -483,6 +483,7 @@ void wf_option_text(const WfOptions *o, const WfOptionRow *row, WfStr *out); /* 
 int64_t wf_options_micro(const WfOptions *o);
 bool wf_options_any_micro(const WfOptions *o);
 void wf_options_key(const WfOptions *o, WfStr *out);           /* all plan-shaping values, canonical, one a line */
+const char *wf_option_argument(const WfOptionRow *row);         /* how its value is named behind it */
 void wf_option_meaning(const WfOptionRow *row, WfStr *out);      /* its help in one sentence, with choices and default */
 void wf_options_help(WfStr *out, unsigned groups);             /* option lines of the groups in the bit mask */
 WfHyper wf_options_hyper(const WfOptions *o, const char *parameter); /* of the first matching group, or the general ones */

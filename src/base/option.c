@@ -50,7 +50,8 @@ const WfOptionRow wf_option_table[] = {
      "start from these weights instead of the model's: safetensors, an index of several (*.index.json), or the folder of a "
      "model.safetensors"},
     {"strict", WF_OPTION_BOOL, WF_GROUP_MODEL, SCALAR, AT(strict), "true", "", NO_RANGE,
-     "false: files of weights and optimiser state may lack tensors, which stay as they are, and hold others; both are listed"},
+     "ask of files of weights and optimiser state that they hold the model's tensors, all and no others; what is missing stays as it "
+     "is, what is more is left out, and both are listed"},
     {"accept-lost-stopgrad", WF_OPTION_BOOL, WF_GROUP_MODEL, PLAN, AT(accept_lost_stopgrad), "false", "", NO_RANGE,
      "train although the export dropped a detach or no_grad"},
 

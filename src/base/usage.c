@@ -223,6 +223,11 @@ static bool long_list(const WfOptionRow *row)
     return row->kind == WF_OPTION_ENUM && strlen(row->choices) > HELP_COLUMN - 14;
 }
 
+const char *wf_option_argument(const WfOptionRow *row)
+{
+    return long_list(row) ? "NAME" : row->choices;
+}
+
 void wf_option_meaning(const WfOptionRow *row, WfStr *out)
 {
     bool on = row->kind == WF_OPTION_BOOL && !strcmp(row->fallback, "true");
@@ -242,10 +247,8 @@ static void put_row(WfStr *out, const WfOptionRow *row)
     bool on = row->kind == WF_OPTION_BOOL && !strcmp(row->fallback, "true");
     size_t start = out->n;
     wf_str_printf(out, "  --%s%s", on ? "no-" : "", row->name);
-    if (long_list(row))
-        wf_str_puts(out, " NAME");
-    else if (row->kind != WF_OPTION_BOOL)
-        wf_str_printf(out, " %s", row->choices);
+    if (row->kind != WF_OPTION_BOOL)
+        wf_str_printf(out, " %s", wf_option_argument(row));
     int column = (int)(out->n - start);
     wf_str_printf(out, "%*s", column < HELP_COLUMN ? HELP_COLUMN - column : 2, "");
     column = column < HELP_COLUMN ? HELP_COLUMN : column + 2;

@@ -53,7 +53,7 @@ static void put_roff_options(WfStr *out, const WfVerb *v)
             wf_str_puts(out, "\\fR");
             if (takes_value(r)) {
                 wf_str_puts(out, " \\fI");
-                put_roff(out, r->choices);
+                put_roff(out, wf_option_argument(r));
                 wf_str_puts(out, "\\fR");
             }
             wf_str_putc(out, '\n');
@@ -125,7 +125,7 @@ static void markdown(WfStr *out, const WfVerb *v)
                 continue;
             wf_str_printf(out, "| `--%s%s%s", is_on(r) ? "no-" : "", r->name, takes_value(r) ? " " : "");
             if (takes_value(r))
-                put_escaped(out, r->choices, "|", "\\");
+                put_escaped(out, wf_option_argument(r), "|", "\\");
             wf_str_puts(out, "` | ");
             WfStr text = {.arena = out->arena};
             wf_option_meaning(r, &text);
