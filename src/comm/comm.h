@@ -59,6 +59,9 @@ WfComm *wf_comm_open_mpi(WfCtx *ctx, const WfCommOptions *options, void *comm);
 /* The plugin that drives "openmpi" or "mpich": in WEFT_PLUGIN_DIR, beside the library or program that holds this code, beside
  * the program, or where an installation puts plugins; NULL: there is none. */
 const char *wf_comm_plugin(WfArena *a, const char *which);
+/* All ranks have agreed to stop, each by raising WEFT_ERR_CANCELLED: waits until all know it. From now on leaving the guard is leaving
+ * in order, and is told by rank 0 or the launcher alone. The world can still be used. */
+void wf_comm_stop(WfComm *c);
 /* Leaves in order: waits (with the deadline) until all ranks are here, unless the world has failed. NULL is fine. */
 void wf_comm_close(WfComm *c);
 int wf_comm_rank(const WfComm *c);

@@ -224,6 +224,7 @@ struct WfComm {
     /* driving */
     pthread_t thread;
     bool threaded, closed, orderly;
+    bool stopped;                /* all ranks agreed to */
     _Atomic uint32_t quit, driver;         /* driver: somebody drives */
     _Atomic uint32_t helping;              /* the caller is in a wait and drives itself */
     _Atomic uint32_t park, parked;         /* futex of the communication thread without work */

@@ -213,6 +213,8 @@ static void release(void *p)
     c->closed = true;
     if (!c->orderly && c->shared.head && c->size > 1 && c->ctx->diag.code != WEFT_OK)
         abandon(c, &c->ctx->diag);
+    if (c->stopped)
+        c->ctx->diag.told = c->launched || c->rank;
     if (c->shared.head)
         atomic_store(&wf_own_cell(&c->shared, c->rank)->leaving, 1);
     wf_engine_close(c);
@@ -405,6 +407,13 @@ static void say_goodbye(void *p)
     WfComm *c = p;
     char mine = 0, *all = wf_arena_alloc(c->arena, (size_t)c->size);
     wf_comm_exchange(c, &mine, 1, all, 0, "the end");
+}
+
+void wf_comm_stop(WfComm *c)
+{
+    if (c->size > 1 && !wf_failed(&c->shared) && wf_guard(c->ctx, say_goodbye, c) != WEFT_OK)
+        wf_log(c->ctx, WF_LOG_DEBUG, "rank %d stops alone: %s", c->rank, c->ctx->diag.message);
+    c->orderly = c->stopped = true;
 }
 
 void wf_comm_close(WfComm *c)

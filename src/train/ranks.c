@@ -118,8 +118,10 @@ void wf_ranks_check_cancel(WfTraining *t)
     WfCommOp op = {.kind = WF_ALL_REDUCE, .op = WF_COMM_MAX, .dtype = WF_I32, .send = &stop, .recv = &stop, .count = 1,
                    .node = "the start of a step", .step = wf_session_steps(t->session) + 1};
     wf_comm_run(t->comm, wf_comm_world(t->comm), &op);
-    if (stop)
+    if (stop) {
+        wf_comm_stop(t->comm); /* the first to leave must not look like a failure to one that is still in the reduction */
         wf_fail(t->ctx, WF_E_CANCELLED, "interrupted");
+    }
 }
 
 void wf_ranks_add(WfTraining *t, double *values, int n)
