@@ -201,7 +201,7 @@ const WfOptionRow wf_option_table[] = {
     {"tensorboard", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(tensorboard), "true", "", NO_RANGE,
      "write an event file for TensorBoard to OUT, beside metrics.jsonl"},
     {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
-     "print results and errors as JSON on stdout"},
+     "verify, eval: results as JSON on stdout"},
     {"no-weights", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(no_weights), "false", "", NO_RANGE,
      "weft compile: leave the initial weights out of the compiled step"},
 

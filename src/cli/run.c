@@ -5,6 +5,7 @@
 #include "train/train.h"
 
 #include <math.h>
+#include <string.h>
 
 static void put_byte(void *user, uint8_t byte)
 {
@@ -56,6 +57,15 @@ int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     return 0;
 }
 
+static bool has_loss(const weft_program *p)
+{
+    const WfExeProgram *e = &p->exe->program[WF_PROG_EVAL];
+    for (int k = 0; k < e->n_outputs; k++)
+        if (e->outputs[k].role == WF_XOUT_LOSS)
+            return true;
+    return false;
+}
+
 int wf_cli_eval(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     weft_program *p = open_evaluation(ctx, o, words, "eval", true);
@@ -69,10 +79,12 @@ int wf_cli_eval(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     WfStr text = {.arena = p->arena};
     if (o->json)
         wf_str_printf(&text, "{\"samples\": %lld", (long long)d->samples);
+    int shown = 0;
     for (int i = 0; i < wf_metrics_count(m); i++) {
         double v = wf_metrics_value(m, i);
-        if (!isfinite(v) && !o->metrics)
+        if (!isfinite(v) && !o->metrics && !(has_loss(p) && !strcmp(wf_metrics_name(m, i), "loss")))
             continue;
+        shown++;
         wf_str_printf(&text, o->json ? ", \"%s\": " : "%-12s ", wf_metrics_name(m, i));
         if (o->json && !isfinite(v))
             wf_str_puts(&text, "null");
@@ -80,6 +92,9 @@ int wf_cli_eval(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
             wf_str_float(&text, v);
         wf_str_puts(&text, o->json ? "" : "\n");
     }
+    if (!shown)
+        wf_fail_at(ctx, WF_E_METRIC, NULL, "Name the loss that the model was trained with, as --loss cross_entropy.",
+                   "there is nothing to compute: the model gives predictions, and no loss is named");
     printf("%s%s", text.at ? text.at : "", o->json ? "}\n" : "");
     fprintf(stderr, "%lld samples in %.2f s\n", (long long)d->samples, wf_now() - start);
     weft_program_free(p);

@@ -415,6 +415,17 @@ static void restore(Candidate *c, int rank)
     WfMap *by_name = wf_map_new(a);
     for (int i = 0; i < n; i++)
         wf_map_put(by_name, have[i].name, i);
+    bool *used = WF_NEWN(a, bool, (size_t)n + 1);
+    for (int i = 0; i < want; i++) {
+        int64_t k;
+        if (wf_map_get(by_name, mine[i].name, &k))
+            used[k] = true;
+    }
+    for (int k = 0; k < n; k++)
+        if (!used[k]) /* another optimiser: its state would be dropped in silence */
+            wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, step_path(a, c->folder, c->step),
+                       "Resume with the model, optimiser and options that the run began with.",
+                       "the checkpoint holds %s, which this training has not", have[k].name);
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < want; i++) {
             int64_t k;

@@ -59,6 +59,10 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
     l->mark.step++;
     wf_session_metric(s, WF_PROG_STEP, "grad_norm", &norm);
     wf_session_metric(s, WF_PROG_STEP, "mean_loss", &loss); /* over micro-batches and ranks */
+    if (!isfinite(loss) && !l->told_nan && !l->rank)
+        wf_log(l->t->ctx, WF_LOG_WARN, "the loss of step %lld is %s; --check-finite stops there and names the node that made it",
+               (long long)l->mark.step, isnan(loss) ? "nan" : "infinite");
+    l->told_nan |= !isfinite(loss);
     if (o->check_replicas && l->mark.step % o->check_replicas == 0)
         wf_session_compare(s, false);
     if (l->metrics) {
@@ -133,6 +137,11 @@ static void resume(WfLoop *l)
 {
     const WfOptions *o = l->t->options;
     bool found = o->resume && wf_checkpoint_load(l->t, &l->mark);
+    if (o->resume && !found && wf_file_exists(wf_train_path(l->t->arena, o->resume, "final.safetensors")) &&
+        !wf_file_exists(wf_train_path(l->t->arena, o->resume, "checkpoints")))
+        wf_fail_at(l->t->ctx, WF_E_OUT_TAKEN, o->resume, "Begin with its weights: --weights DIR/final.safetensors and another --out.",
+                   "the folder holds a run that ended without checkpoints, so there is nothing to resume, and beginning anew would "
+                   "overwrite it");
     l->from = l->mark.step;
     l->saved = found ? l->from : -1;
     if (o->resume && !l->rank && found)

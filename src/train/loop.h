@@ -42,6 +42,7 @@ typedef struct {
     bool together;       /* all ranks are at the same place, or there is one */
     int64_t ignore;      /* the label that the loss leaves out */
     WfMetrics *measured; /* of the last evaluation */
+    bool told_nan;       /* that the loss is not finite */
     bool stopped;        /* --early-stop: its patience is over */
     int rank, ranks;     /* rank 0 speaks and writes */
 } WfLoop;

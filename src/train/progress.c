@@ -153,13 +153,15 @@ void wf_loop_summary(WfLoop *l)
     if (l->mark.evaluated && !isnan(l->best_value))
         fprintf(stderr, "best       step %lld: eval %s %.4f%s\n", (long long)l->mark.best_step, l->mark.best_metric, l->best_value,
                 o->out ? " (best.safetensors)" : "");
-    if (!o->out)
+    if (!o->out) {
+        fputs("files      none: without --out nothing is kept\n", stderr);
         return;
+    }
     WfArena *a = wf_arena_scratch(l->t->ctx);
     WfStr files = {.arena = a};
     put_files(l, &files);
     fprintf(stderr, "files      %s\n", files.at ? files.at : o->out);
     fprintf(stderr, "next       weft run %s --weights %s --data FILE --out predictions.safetensors\n", l->t->model,
-            wf_loop_path(l, l->mark.evaluated ? "best.safetensors" : "final.safetensors"));
+            wf_loop_path(l, wf_file_exists(wf_loop_path(l, "best.safetensors")) ? "best.safetensors" : "final.safetensors"));
     wf_arena_free(a);
 }

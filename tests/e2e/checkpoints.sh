@@ -147,7 +147,12 @@ fails "another rule for it" 2 "an epoch of the run has 6 steps, and now has 5" r
 works "the same rule" ragged --epochs 3 --last-batch short --resume rpart
 check "the same bytes" cmp rwhole/final.safetensors rpart/final.safetensors
 fails "another order" 2 "visits its samples in another order" train --epochs 4 --seed 7 --resume ck
-fails "another optimiser" 2 "the checkpoint has no" "$weft" train "$mlp" --data good.safetensors --batch-size 8 --optimizer sgd \
+"$weft" train "$mlp" --data good.safetensors --batch-size 8 --steps 3 --out bare >out 2>err </dev/null
+cp bare/final.safetensors kept
+fails "a run without checkpoints is not begun anew in its own folder" 2 "ended without checkpoints" "$weft" train "$mlp" \
+    --data good.safetensors --batch-size 8 --steps 3 --resume bare --out bare
+check "its weights are there" cmp kept bare/final.safetensors
+fails "another optimiser" 2 "which this training has not" "$weft" train "$mlp" --data good.safetensors --batch-size 8 --optimizer sgd \
     --momentum 0.9 --eval-data good.safetensors --epochs 4 --resume ck
 fails "no folder to write to" 2 "there is no folder to write to" train --epochs 4 --checkpoint-every 2
 fails "a run is there, and nobody resumes it" 2 "already holds a run" train --epochs 4 --out ck

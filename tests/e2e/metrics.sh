@@ -127,4 +127,18 @@ few=$(peak few) many=$(peak many)
 check "predictions of many rows" test "$(stat -c %s many.out)" -ge 6400000
 # Pages of the mapped data count as the program's (17 MB more); the predictions must not come on top.
 check "take the memory of few, but for the data ($few kB, $many kB)" test $((many - few)) -lt $((17280 + 3000))
+# A loss that is no number is told, once, and is no silent gap in what weft eval prints.
+data houses.safetensors x=F32:40x3:rand town=I64:40:mod6
+data nan.safetensors x=F32:40x12:rand,5=nan y=I64:40:mod4
+works "training on nan goes on" "$weft" train "$mlp" --data nan.safetensors --batch-size 8 --steps 8 --out nan
+check "and says so, once" test "$(grep -c "the loss of step .* is nan" err)" -eq 1
+works "its evaluation" "$weft" eval "$mlp" --weights nan/final.safetensors --data good.safetensors
+check "shows it" grep -qE "^loss +nan" out
+works "as JSON" "$weft" eval "$mlp" --weights nan/final.safetensors --data good.safetensors --json
+check "null" grep -q '"loss": null' out
+fails "a model without a loss, data without classes" 2 "no loss is named" "$weft" eval "$source/examples/houses.pt2" \
+    --data houses.safetensors
+works "training without --out" "$weft" train "$mlp" --data good.safetensors --steps 2
+check "says that nothing is kept" grep -q "without --out nothing is kept" err
+
 end
