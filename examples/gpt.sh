@@ -8,6 +8,9 @@ cd "$(dirname "$0")/.."
 weft=${WEFT:-build/weft}
 out=${1:-build/gpt}
 model=${MODEL:-$(dirname "$out")/gpt.pt2} text=${TEXT:-$(dirname "$out")/kjv.txt} steps=${STEPS:-3000}
+for given in "${MODEL:-}" "${TEXT:-}"; do
+    [ -z "$given" ] || [ -f "$given" ] || { echo "gpt: no file $given" >&2; exit 1; }
+done
 if [ ! -f "$model" ]; then
     ${PYTHON:-python3} examples/gpt.py "$model" || {
         echo "gpt: no $model; examples/gpt.py writes it where torch is installed: pip install torch" >&2

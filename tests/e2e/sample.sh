@@ -7,6 +7,8 @@ gpt=$source/examples/gpt_tiny.pt2
 python3 -c "
 with open('text.txt', 'w') as f:
     for i in range(1000): f.write('the %s is %s.\n' % (('sun', 'moon', 'sea')[i % 3], ('hot', 'cold', 'deep')[i % 3]))"
+WEFT=$weft MODEL=$gpt TEXT=$folder/none.txt "$source/examples/gpt.sh" "$folder/run" >out 2>err </dev/null
+check "a text that is not there is an error, and no file is put in its place" test $? -eq 1 -a ! -e none.txt
 WEFT=$weft MODEL=$gpt TEXT=$folder/text.txt STEPS=600 FLAGS="--batch-size 16 --lr 1e-2" works "train and sample" "$source/examples/gpt.sh" "$folder/run"
 loss=$(sed -n 's/^training loss, .*: \([0-9.]*\) nats per byte$/\1/p' out)
 check "the mean loss of the last steps is below 0.5, is $loss" awk -v x="$loss" 'BEGIN { exit !(x > 0 && x < 0.5) }'
@@ -28,24 +30,19 @@ prompt="the moon is"
 sample "the likeliest bytes" --prompt "$prompt" --sample 30 --temperature 0
 cp out spoken
 python3 - "$prompt" <<'P'
-import json, struct, sys
+import struct, sys
+from tensors import write
 text = open("spoken", "rb").read()
-rows, body = [], b""
-for n in (len(sys.argv[1]), 25, 32, 38):
-    window = text[max(0, n - 32):n]
-    rows.append(n)
-    body += struct.pack("<32q", *(window + bytes(32 - len(window))))
-head = json.dumps({"x": {"dtype": "I64", "shape": [len(rows), 32], "data_offsets": [0, len(body)]}}).encode()
-open("windows.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + body)
+windows = [text[max(0, n - 32):n] for n in (len(sys.argv[1]), 25, 32, 38)]
+write("windows.safetensors", {"x": ("I64", [4, 32], b"".join(struct.pack("<32q", *(w + bytes(32 - len(w)))) for w in windows))}, align=1)
 P
 works "their windows' predictions" "$weft" run "$gpt" --weights run/final.safetensors --data windows.safetensors --out scores.safetensors
 check "agree" python3 - "$prompt" <<'P'
-import json, struct, sys
-text, raw = open("spoken", "rb").read(), open("scores.safetensors", "rb").read()
-n = struct.unpack("<Q", raw[:8])[0]
-shape = json.loads(raw[8:8 + n])["predictions"]["shape"]
-assert shape == [4 * 32, 256], shape
-v = struct.unpack("<%df" % (4 * 32 * 256), raw[8 + n:])
+import sys
+from tensors import read, values
+text, scores = open("spoken", "rb").read(), read("scores.safetensors")["predictions"]
+assert scores[1] == [4 * 32, 256], scores[1]
+v = values(scores)
 for row, at in enumerate((len(sys.argv[1]), 25, 32, 38)):
     place = row * 32 + min(at, 32) - 1
     s = v[place * 256:place * 256 + 256]
