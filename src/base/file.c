@@ -114,15 +114,6 @@ WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *n
     return map_fd(ctx, a, path, fd);
 }
 
-void wf_file_close(WfFile *f)
-{
-    if (!f)
-        return;
-    unmap_file((MappedFile *)f);
-    f->at = NULL;
-    f->size = 0;
-}
-
 bool wf_file_exists(const char *path)
 {
     struct stat st;
@@ -312,12 +303,6 @@ void wf_out_commit(WfOut *o)
         sync_parent(o->ctx, o->final);
     }
     wf_defer_run(o->defer);
-}
-
-void wf_out_cancel(WfOut *o)
-{
-    if (o)
-        wf_defer_run(o->defer);
 }
 
 void wf_write_file(WfCtx *ctx, const char *path, const void *p, size_t n)

@@ -140,11 +140,6 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
     return t;
 }
 
-int wf_team_size(const WfTeam *t)
-{
-    return t->n;
-}
-
 void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg)
 {
     if (t->n == 1) {

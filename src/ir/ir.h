@@ -383,14 +383,12 @@ bool wf_is_used(WfGraph *g, WfVal v);
 
 /* docs/ir.md is the grammar. Deterministic; parse(print(g)) is the identical graph. */
 void wf_print(const WfGraph *g, WfStr *out);
-void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out);
 void wf_print_source(const WfSource *src, WfStr *out); /* "  from file:line  code  (module path)", what is known */
 void wf_print_node_short(const WfGraph *g, const WfNode *n, WfStr *out); /* sub-graphs left out */
 WfGraph *wf_parse(WfCtx *ctx, WfArena *a, const char *text, const char *what);
 /* Parses "%1, [2, 3], x=4.0" against a schema; values resolved by `find`. For weft_graph_node. */
 void wf_parse_args(WfGraph *g, const WfOp *op, const char *text, WfVal (*find)(void *, const char *), void *user,
                    WfArg *args);
-void wf_print_dot(const WfGraph *g, WfStr *out);
 /* SHA-256 over the canonical form: ops, attributes, shapes and edges in topological order; no names. */
 void wf_signature(const WfGraph *g, char hex[65]);
 /* Raises WEFT_ERR_INTERNAL with pass name and node when the graph breaks a rule of its level. */

@@ -174,10 +174,6 @@ static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
         wf_str_puts(s, " no_grad");
 }
 
-void wf_print_node(const WfGraph *g, const WfNode *n, WfStr *out)
-{
-    print_node(g, n, out, 0);
-}
 void wf_print_source(const WfSource *src, WfStr *out)
 {
     if (src->file)

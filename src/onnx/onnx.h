@@ -12,7 +12,5 @@ typedef struct { const void *(*fn)(void *user, const char *name, size_t bytes); 
  * names, symbolic sizes as dim_param, weights as initializers. The graph's other outputs are dropped. Raises WF_E_ONNX for a
  * node without an ONNX form, naming it and its Python line, and when the file would have more than 2 GB. */
 void wf_onnx_write(WfCtx *ctx, WfGraph *g, WfOnnxData data, const char *path);
-/* Has the op an ONNX form? */
-bool wf_onnx_knows(const char *op);
 
 #endif

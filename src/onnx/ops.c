@@ -412,5 +412,3 @@ const OnnxRow *onnx_row(const char *name)
             return &rows[i];
     return NULL;
 }
-
-bool wf_onnx_knows(const char *op) { return onnx_row(op); }

@@ -73,6 +73,27 @@ int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
     wf_fail(ctx, WF_E_NO_BATCH, "the model has no input with a batch dimension");
 }
 
+void *wf_batch_memory(WfArena *a, size_t bytes)
+{
+    uint8_t *p = wf_arena_alloc(a, bytes < SIZE_MAX - 64 ? bytes + 64 : bytes);
+    return p + (64 - (uintptr_t)p % 64) % 64;
+}
+
+WfTensor wf_batch_zeros(const WfTraining *t, const WfExeInput *in, int64_t batch)
+{
+    WfTensor out = {.name = in->name, .dtype = in->dtype, .rank = in->rank, .bytes = wf_dtype_size(in->dtype)};
+    for (int d = 0; d < in->rank; d++) {
+        if (!wf_elit(t->exe->exprs, in->shape[d], &out.shape[d])) {
+            if (d)
+                wf_fail(t->ctx, WF_E_DATA_MISSING, "data: input %s has no data, and its size is not known without", in->name);
+            out.shape[d] = batch;
+        }
+        out.bytes = wf_mul_size(out.bytes, (size_t)out.shape[d]);
+    }
+    out.data = wf_batch_memory(t->arena, out.bytes);
+    return out;
+}
+
 static size_t column_bytes(const WfLoop *l, int i)
 {
     const WfColumn *c = &l->data->columns[i];
@@ -84,10 +105,8 @@ static void **new_buffers(const WfLoop *l)
 {
     WfArena *a = l->t->arena;
     void **buffer = WF_NEWN(a, void *, (size_t)l->n_inputs + 1);
-    for (int i = 0; i < l->n_inputs; i++) {
-        uint8_t *p = wf_arena_alloc(a, column_bytes(l, i) + 64);
-        buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
-    }
+    for (int i = 0; i < l->n_inputs; i++)
+        buffer[i] = wf_batch_memory(a, column_bytes(l, i));
     return buffer;
 }
 

@@ -6,18 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool predictions(WfTraining *t, WfTensor *out)
-{
-    int n = wf_session_outputs(t->session, WF_PROG_EVAL);
-    for (int k = n - 1; k >= 0; k--) {
-        wf_session_output(t->session, WF_PROG_EVAL, k, out);
-        if (t->exe->program[WF_PROG_EVAL].outputs[k].role == WF_XOUT_USER && out->data && out->name &&
-            !strcmp(out->name, "predictions"))
-            return true;
-    }
-    return false;
-}
-
 /* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
  * a batch of nothing else, is taken out of the mean over the batch. */
 static double without_padding(WfLoop *l, const WfDataset *d, double mean, int64_t count, int64_t valid)
@@ -54,6 +42,7 @@ static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
 {
     WfSession *s = l->t->session;
     double loss = 0, weight = 0;
+    int output = wf_predict_named(l->t->exe);
     bool masks = wf_session_masks(s, WF_PROG_EVAL);
     int ignoring = masks ? -1 : wf_loop_ignoring(l);
     int64_t samples = most < d->samples ? most : d->samples;
@@ -74,8 +63,10 @@ static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
         wf_session_forward(s, true);
         WfTensor p;
         double b = wf_session_loss(s), sum, share;
-        if (predictions(l->t, &p))
+        if (output >= 0) {
+            wf_session_output(s, WF_PROG_EVAL, output, &p);
             wf_metrics_add(m, l, &p, count, valid);
+        }
         if (ignoring < 0 && valid < count && !masks)
             b = without_padding(l, d, b, count, valid);
         if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {

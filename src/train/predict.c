@@ -1,7 +1,6 @@
-/* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The
- * last batch is filled up with row 0 and the padding is cut off again. They go to the file as they come: memory holds one
- * batch. Inputs that only the loss reads
- * (labels) need no data. */
+/* Predictions: the evaluation form over all rows of a dataset, batch by batch in the order of the file. The last batch is
+ * filled up with row 0 and the padding is cut off again. They go to the file as they come: memory holds one batch. Inputs
+ * that only the loss reads (labels) need no data. */
 #include "train/train.h"
 
 #include <string.h>
@@ -14,26 +13,31 @@ typedef struct {
     int n_inputs;
     int64_t batch;
     int64_t *index;
-    void **buffer; /* by input of the executable: one batch; zeros where not needed */
+    WfTensor *fed; /* by input of the executable: one batch; zeros where not needed */
     const char *path;
     WfTensor all;  /* the result, but for its data */
     WfOut *out;    /* takes them as they come; NULL: none have */
 } Predict;
 
+int wf_predict_named(const WfExe *x)
+{
+    const WfExeProgram *p = &x->program[WF_PROG_EVAL];
+    for (int k = p->n_outputs - 1; k >= 0; k--)
+        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0 && !strcmp(p->outputs[k].name, "predictions"))
+            return k;
+    return -1;
+}
+
 int wf_predict_output(const WfTraining *t)
 {
     const WfExeProgram *p = &t->exe->program[WF_PROG_EVAL];
-    int first = -1;
-    for (int k = p->n_outputs - 1; k >= 0; k--) {
-        if (p->outputs[k].role != WF_XOUT_USER || p->outputs[k].buf < 0)
-            continue;
-        if (!strcmp(p->outputs[k].name, "predictions"))
+    int named = wf_predict_named(t->exe);
+    for (int k = 0; named < 0 && k < p->n_outputs; k++)
+        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0)
             return k;
-        first = k;
-    }
-    if (first < 0)
+    if (named < 0)
         wf_fail(t->ctx, WF_E_PREDICTIONS, "the model has no tensor output to predict");
-    return first;
+    return named;
 }
 
 static void choose_inputs(Predict *r)
@@ -53,42 +57,27 @@ static void choose_inputs(Predict *r)
         wf_fail(r->t->ctx, WF_E_PREDICTIONS, "the predictions depend on no input");
 }
 
-/* Bytes of one batch of input i, which gets no data. */
-static size_t zero_bytes(const Predict *r, const WfExeInput *in, int64_t *shape)
-{
-    size_t bytes = wf_dtype_size(in->dtype);
-    for (int d = 0; d < in->rank; d++) {
-        if (!wf_elit(r->t->exe->exprs, in->shape[d], &shape[d])) {
-            if (d)
-                wf_fail(r->t->ctx, WF_E_DATA_MISSING,
-                        "data: input %s has no data, and its size is not known without", in->name);
-            shape[d] = r->batch;
-        }
-        bytes = wf_mul_size(bytes, (size_t)shape[d]);
-    }
-    return bytes;
-}
-
 static void allocate(Predict *r)
 {
     const WfExe *x = r->t->exe;
     WfArena *a = r->t->arena;
     r->index = WF_NEWN(a, int64_t, (size_t)r->batch);
-    r->buffer = WF_NEWN(a, void *, (size_t)x->n_inputs + 1);
+    r->fed = WF_NEWN(a, WfTensor, (size_t)x->n_inputs + 1);
     for (int i = 0, col = 0; i < x->n_inputs; i++) {
-        int64_t shape[WF_EXE_RANK];
-        size_t bytes;
-        if (x->inputs[i].role != WF_XIN_USER)
+        const WfExeInput *in = &x->inputs[i];
+        if (in->role != WF_XIN_USER)
             continue;
-        if (x->inputs[i].predicts) {
-            const WfColumn *c = &r->data->columns[col++];
-            bytes =
-                wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
-        } else {
-            bytes = zero_bytes(r, &x->inputs[i], shape);
+        if (!in->predicts) {
+            r->fed[i] = wf_batch_zeros(r->t, in, r->batch);
+            continue;
         }
-        uint8_t *p = wf_arena_alloc(a, bytes + 64);
-        r->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+        const WfColumn *c = &r->data->columns[col++];
+        WfTensor *t = &r->fed[i];
+        *t = (WfTensor){.name = in->name, .dtype = in->dtype, .rank = in->rank};
+        memcpy(t->shape, c->shape, sizeof t->shape);
+        t->shape[0] = r->batch;
+        t->bytes = wf_mul_size((size_t)r->batch, (size_t)c->sample_elements * wf_dtype_size(c->input->dtype));
+        t->data = wf_batch_memory(a, t->bytes);
     }
 }
 
@@ -96,18 +85,11 @@ static void feed(Predict *r)
 {
     const WfExe *x = r->t->exe;
     for (int i = 0, col = 0; i < x->n_inputs; i++) {
-        const WfExeInput *in = &x->inputs[i];
-        if (in->role != WF_XIN_USER)
+        if (x->inputs[i].role != WF_XIN_USER)
             continue;
-        WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank, .data = r->buffer[i]};
-        if (x->inputs[i].predicts) {
-            wf_dataset_gather(r->data, col, r->index, r->batch, r->buffer[i]);
-            memcpy(t.shape, r->data->columns[col++].shape, sizeof t.shape);
-            t.shape[0] = r->batch;
-        } else {
-            zero_bytes(r, in, t.shape);
-        }
-        wf_session_feed(r->t->session, t.name, &t);
+        if (x->inputs[i].predicts)
+            wf_dataset_gather(r->data, col++, r->index, r->batch, (void *)(uintptr_t)r->fed[i].data);
+        wf_session_feed(r->t->session, r->fed[i].name, &r->fed[i]);
     }
 }
 

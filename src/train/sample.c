@@ -17,7 +17,7 @@ typedef struct {
     const WfExe *x;
     int output;
     int64_t batch, context;
-    void **buffer;       /* by input of the executable */
+    WfTensor *fed, *text; /* by input of the executable; the one that is read */
 } Sampler;
 
 static void check_text(Sampler *s, const WfExeInput *in)
@@ -30,47 +30,32 @@ static void check_text(Sampler *s, const WfExeInput *in)
 /* Finds the one input that the predictions read, and makes a batch for it and zeros for the others. */
 static void open_inputs(Sampler *s)
 {
-    const char *text = NULL;
-    s->buffer = WF_NEWN(s->t->arena, void *, (size_t)s->x->n_inputs + 1);
+    s->fed = WF_NEWN(s->t->arena, WfTensor, (size_t)s->x->n_inputs + 1);
     for (int i = 0; i < s->x->n_inputs; i++) {
         const WfExeInput *in = &s->x->inputs[i];
         if (in->role != WF_XIN_USER)
             continue;
-        if (in->predicts && text)
-            wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions depend on %s and %s; expected one input, the text", text,
-                    in->name);
-        if (in->predicts) {
+        if (in->predicts && s->text)
+            wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions depend on %s and %s; expected one input, the text",
+                    s->text->name, in->name);
+        if (in->predicts)
             check_text(s, in);
-            text = in->name;
-        }
-        size_t bytes = wf_dtype_size(in->dtype);
-        for (int d = 0; d < in->rank; d++) {
-            int64_t size;
-            if (!wf_elit(s->x->exprs, in->shape[d], &size))
-                size = d ? 1 : s->batch;
-            bytes = wf_mul_size(bytes, (size_t)size);
-        }
-        uint8_t *p = wf_arena_alloc(s->t->arena, bytes + 64);
-        s->buffer[i] = p + (64 - (uintptr_t)p % 64) % 64;
+        s->fed[i] = wf_batch_zeros(s->t, in, s->batch);
+        if (in->predicts)
+            s->text = &s->fed[i];
     }
-    if (!text)
+    if (!s->text)
         wf_fail(s->t->ctx, WF_E_SAMPLE, "--sample: the predictions depend on no input");
 }
 
 static void feed(const Sampler *s, const uint8_t *window, int64_t n)
 {
-    for (int i = 0; i < s->x->n_inputs; i++) {
-        const WfExeInput *in = &s->x->inputs[i];
-        if (in->role != WF_XIN_USER)
-            continue;
-        WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank, .data = s->buffer[i]};
-        for (int d = 0; d < in->rank; d++)
-            if (!wf_elit(s->x->exprs, in->shape[d], &t.shape[d]))
-                t.shape[d] = d ? 1 : s->batch;
-        for (int64_t k = 0; in->predicts && k < s->context; k++)
-            wf_store_i64(in->dtype, (uint8_t *)s->buffer[i] + (size_t)k * wf_dtype_size(in->dtype), k < n ? window[k] : 0);
-        wf_session_feed(s->t->session, in->name, &t);
-    }
+    size_t size = wf_dtype_size(s->text->dtype);
+    for (int64_t k = 0; k < s->context; k++)
+        wf_store_i64(s->text->dtype, (uint8_t *)(uintptr_t)s->text->data + (size_t)k * size, k < n ? window[k] : 0);
+    for (int i = 0; i < s->x->n_inputs; i++)
+        if (s->fed[i].name)
+            wf_session_feed(s->t->session, s->fed[i].name, &s->fed[i]);
 }
 
 /* What the model says of the byte after the first n of the window: BYTES values, more being more likely. */

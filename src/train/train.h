@@ -128,7 +128,9 @@ WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d);
 /* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the
  * safetensors file `path`. Only inputs that the predictions depend on need data. Returns the number of rows. */
 int64_t wf_predict(WfTraining *t, const char *path);
-/* Which output of the evaluation form holds the predictions: that of the name "predictions"; a model without a loss: its first. */
+/* Which output of the evaluation form is called "predictions"; -1: none. */
+int wf_predict_named(const WfExe *x);
+/* The same; a model without a loss: its first output. Raises WEFT_ERR_USAGE where there is none. */
 int wf_predict_output(const WfTraining *t);
 /* Gives --sample bytes, drawn one after the other from the predictions of a model of bytes, to put. Raises WEFT_ERR_USAGE when
  * the model is not one: integers [batch, context] in, scores of 256 bytes at each place out. */
@@ -139,5 +141,10 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n);
 void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols);
 /* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */
 int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
+/* Zeroed memory of a batch, aligned for kernels; the arena's. */
+void *wf_batch_memory(WfArena *a, size_t bytes);
+/* A batch of zeros for an input that gets no data, its name and shape with it. Raises WEFT_ERR_DATA when another size than the batch's is
+ * open. */
+WfTensor wf_batch_zeros(const WfTraining *t, const WfExeInput *in, int64_t batch);
 
 #endif
