@@ -133,15 +133,10 @@ weft_status weft_open(weft_context *ctx, const char *path, weft_program **out)
 }
 
 /* What the loop of weft train does: here the caller's loop does it, and would wait in vain for the library to. */
-static bool of_the_loop(const char *option)
+static bool of_the_loop(const WfOptionRow *row)
 {
-    static const char *const names[] = {"schedule", "warmup-steps", "min-lr", "step-size", "gamma", "max-lr", "pct-start",
-                                        "total-steps", "steps", "epochs", "data", "eval-data", "shuffle", "out", "log-every",
-                                        "checkpoint-every", "keep-checkpoints", "resume", "json", "save-optimizer", "metrics", "best-metric", "early-stop"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(option, names[i]))
-            return true;
-    return false;
+    const unsigned loop = 1u << WF_GROUP_SCHEDULE | 1u << WF_GROUP_LOOP | 1u << WF_GROUP_DATA | 1u << WF_GROUP_SAMPLE | 1u << WF_GROUP_OUTPUT;
+    return row && loop >> row->group & 1;
 }
 
 static void do_set(void *v)
@@ -150,7 +145,7 @@ static void do_set(void *v)
     const WfOptionRow *row = wf_option_find(c->text);
     if (!c->value)
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "option %s: the value is NULL", c->text);
-    if (of_the_loop(c->text))
+    if (of_the_loop(row))
         wf_fail_at(c->ctx, WF_E_OPTION_MEANINGLESS, NULL, "Feed batches in your own loop; set lr before any step for a schedule.",
                    "option %s belongs to the loop of weft train, not to a program of the library", c->text);
     if (c->p->exe && (!row || row->plan))

@@ -190,7 +190,6 @@ WfFile *wf_file_map(WfCtx *ctx, WfArena *a, const char *path);   /* raises WEFT_
 /* A file that another file names: `name` is a plain file name in `folder` (raises WEFT_ERR_FILE otherwise, and for a link that
  * leads out of the folder, or what is no regular file). */
 WfFile *wf_file_map_in(WfCtx *ctx, WfArena *a, const char *folder, const char *name);
-void wf_file_close(WfFile *f);                   /* early; otherwise the mapping lives as long as the arena */
 /* A regular file that is read at any offset, from any thread, without a mapping: what was read is no memory of this process,
  * and a file that changes meanwhile is an error. Small ones are read whole when they are opened. Lives as long as the
  * arena. Raises WEFT_ERR_IO: no such file, no regular file, not readable. */
@@ -211,7 +210,6 @@ typedef struct WfOut WfOut;
 WfOut *wf_out_open(WfCtx *ctx, const char *path);
 void wf_out_write(WfOut *o, const void *p, size_t n);
 void wf_out_commit(WfOut *o);                    /* fsync, rename, fsync of the folder */
-void wf_out_cancel(WfOut *o);
 void wf_write_file(WfCtx *ctx, const char *path, const void *p, size_t n);
 void wf_mkdirs(WfCtx *ctx, const char *path);    /* like mkdir -p */
 void wf_rename(WfCtx *ctx, const char *from, const char *to);    /* a file or folder; the new name is durable */
@@ -295,7 +293,6 @@ int64_t wf_pack(WfArena *a, WfPackItem *items, int n, int64_t align);
 typedef struct WfTeam WfTeam;
 typedef void (*WfTeamFn)(void *arg, int thread, int n);
 WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), void *user);
-int wf_team_size(const WfTeam *t);
 void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all members have returned from fn */
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
 void wf_team_free(WfTeam *t);                         /* NULL is fine */
@@ -438,8 +435,9 @@ struct WfParamGroup {
 
 typedef enum { WF_OPTION_BOOL, WF_OPTION_INT, WF_OPTION_FLOAT, WF_OPTION_FLOATS, WF_OPTION_STRING, WF_OPTION_STRINGS,
                WF_OPTION_ENUM, WF_OPTION_GROUPS } WfOptionKind; /* FLOATS: two numbers */
-typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_RUN, WF_GROUP_DATA, WF_GROUP_SAMPLE, WF_GROUP_OUTPUT, WF_GROUP_COMPILE,
-               WF_GROUPS } WfOptionGroup;
+/* What belongs together in the help, and is taken by the same verbs. SCHEDULE and LOOP: what the loop of weft train does. */
+typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_SCHEDULE, WF_GROUP_RUN, WF_GROUP_LOOP, WF_GROUP_DATA, WF_GROUP_SAMPLE,
+               WF_GROUP_OUTPUT, WF_GROUP_COMPILE, WF_GROUPS } WfOptionGroup;
 typedef struct {
     const char *name;
     WfOptionKind kind;

@@ -10,7 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALL_GROUPS (((1u << WF_GROUPS) - 1) & ~(1u << WF_GROUP_SAMPLE))
+enum {
+    PREDICT_GROUPS = 1u << WF_GROUP_MODEL | 1u << WF_GROUP_RUN | 1u << WF_GROUP_DATA | 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE,
+    COMPILE_GROUPS = 1u << WF_GROUP_MODEL | 1u << WF_GROUP_OPTIMISER | 1u << WF_GROUP_RUN | 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE,
+    TRAIN_GROUPS = ((1u << WF_GROUPS) - 1) & ~(1u << WF_GROUP_SAMPLE)
+};
 
 const WfVerb wf_verbs[] = {
     {"train", "MODEL --data FILE [--out DIR]",
@@ -18,24 +22,24 @@ const WfVerb wf_verbs[] = {
      "  weft train model.pt2 --data train.safetensors --optimizer adamw --lr 3e-4 --epochs 3 --out run/\n"
      "  weft train model.pt2 --loss cross_entropy --data x=images.gz --data y=labels.gz --eval-data "
      "test.safetensors\n",
-     ALL_GROUPS, wf_cli_train},
+     TRAIN_GROUPS, wf_cli_train},
     {"verify", "CASE... [--json]", "replay recorded PyTorch runs: forward, gradients, optimiser steps",
      "  weft verify tests/refs/mlp_mnist_adamw\n",
      1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN, wf_cli_verify},
     {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
-     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", ALL_GROUPS,
+     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", COMPILE_GROUPS,
      wf_cli_compile},
     {"run", "MODEL [--weights FILE] (--data FILE --out FILE | --sample N)",
      "predict: the evaluation form over all rows of the data; or sample text from a model of bytes",
      "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
      "  weft run step.weft --data x=images.gz --out y.safetensors\n"
      "  weft run gpt.pt2 --weights run/best.safetensors --prompt 'And ' --sample 500 --temperature 0.8\n",
-     (ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER)) | 1u << WF_GROUP_SAMPLE, wf_cli_run},
+     PREDICT_GROUPS | 1u << WF_GROUP_SAMPLE, wf_cli_run},
     {"eval", "MODEL [--weights FILE] --data FILE [--metrics NAME,...]",
      "metrics of the evaluation form over all rows of the data, on stdout",
      "  weft eval model.pt2 --loss cross_entropy --weights run/best.safetensors --data test.safetensors --metrics loss,top5,f1\n"
      "  weft eval model.pt2 --data test.safetensors --json\n",
-     ALL_GROUPS & ~(1u << WF_GROUP_OPTIMISER), wf_cli_eval},
+     PREDICT_GROUPS, wf_cli_eval},
     {"export", "MODEL.pt2 [--weights FILE] -o OUT.pt2|.onnx|.safetensors",
      "write trained weights back into the export, for torch.export.load; the evaluation form as ONNX; or all weights in one file",
      "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"
@@ -43,15 +47,15 @@ const WfVerb wf_verbs[] = {
      "  weft export model.pt2 --weights shards/ -o whole.safetensors\n",
      1u << WF_GROUP_MODEL | 1u << WF_GROUP_OUTPUT, wf_cli_export},
     {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",
-     "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", ALL_GROUPS,
+     "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", TRAIN_GROUPS,
      wf_cli_plan},
     {"info", "FILE", "what a .pt2, .weft or .safetensors file holds, and which of its ops are supported",
      "  weft info model.pt2\n  weft info model.pt2 --loss cross_entropy\n  weft info run/final.safetensors\n", 1u << WF_GROUP_MODEL, wf_cli_info},
     {"graph", "MODEL.pt2 [--after=PASS] [--eval]", "print the graph at any stage",
-     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", ALL_GROUPS,
+     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", COMPILE_GROUPS,
      wf_cli_graph},
     {"opt", "--run=PASS FILE.ir", "run one pass over graph text (docs/ir.md) and print what comes out",
-     "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", ALL_GROUPS, wf_cli_opt},
+     "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", COMPILE_GROUPS, wf_cli_opt},
     {"ops", "[WORD...]", "list the operators: last level, family, gradient, schema",
      "  weft ops\n  weft ops conv pool\n", 0, wf_cli_ops},
     {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0,
@@ -60,7 +64,7 @@ const WfVerb wf_verbs[] = {
      "time the steps of a training, or measure this machine and the link between ranks for the planner",
      "  weft bench model.pt2 --data train.safetensors --nproc 2 --steps 50\n  weft bench --machine\n"
      "  mpirun -n 2 weft bench --machine\n",
-     ALL_GROUPS, wf_cli_bench},
+     TRAIN_GROUPS, wf_cli_bench},
     {"hang", "[PID | DIR]", "where each rank of a running training is, and who is behind; of all worlds of this host, or of one",
      "  weft hang\n  weft hang 4711\n  weft hang run/\n", 0, wf_cli_hang},
     {"doctor", "", "try out what a training needs of this machine, line by line: ok, warn or fail", "  weft doctor\n",

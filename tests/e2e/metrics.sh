@@ -12,16 +12,10 @@ works "metrics of them" "$weft" eval "$mlp" --weights w/final.safetensors --data
 cp out metrics.json
 # 1e-6: the losses are sums in float32. The rest are counts, divided in float64.
 cat >formulas.py <<'P'
-import json, math, struct, sys
+import json, math, sys
+import tensors as files
 def tensors(f):
-    b = open(f, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    out = {}
-    for k, v in json.loads(b[8:8 + n]).items():
-        s, e = v["data_offsets"]
-        kind = {"F32": "f", "I64": "q"}[v["dtype"]]
-        out[k] = v["shape"], struct.unpack(f"<{(e - s) // struct.calcsize(kind)}{kind}", b[8 + n + s:8 + n + e])
-    return out
+    return {k: (t[1], files.values(t)) for k, t in files.read(f).items()}
 def classes(predictions, labels):
     (rows, n), p = tensors(predictions)["predictions"]
     y = tensors(labels)["y"][1]
@@ -136,6 +130,7 @@ works "its evaluation" "$weft" eval "$mlp" --weights nan/final.safetensors --dat
 check "shows it" grep -qE "^loss +nan" out
 works "as JSON" "$weft" eval "$mlp" --weights nan/final.safetensors --data good.safetensors --json
 check "null" grep -q '"loss": null' out
+fails "an option of training" 2 "weft eval has no option --epochs" "$weft" eval "$mlp" --data good.safetensors --epochs 3
 fails "a model without a loss, data without classes" 2 "no loss is named" "$weft" eval "$source/examples/houses.pt2" \
     --data houses.safetensors
 works "training without --out" "$weft" train "$mlp" --data good.safetensors --steps 2
