@@ -1,6 +1,7 @@
 # Sourced by the tests of this folder: real ranks, and what must hold after each. Prints TAP.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 rank=${WEFT_BUILD:-$PWD/build}/tests/dist_rank
+export PYTHONPATH=$PWD/tests/e2e PYTHONDONTWRITEBYTECODE=1 # tensors.py
 export WEFT_PLUGIN_DIR=${WEFT_BUILD:-$PWD/build}
 # A machine of tests may run them as root, and has few cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

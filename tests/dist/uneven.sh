@@ -11,17 +11,17 @@ python3 "$tensors" rows.safetensors x=F32:44x8:rand y=I64:44:mod4   # steps of 1
 python3 "$tensors" eval.safetensors x=F32:29x8:rand y=I64:29:mod4
 python3 "$tensors" words.safetensors idx=I64:21x16:mod59 targets=I64:21x16:mod53
 python3 - <<'P' # the same labels, but many that count for nothing, differently often
-import json, struct
-data = open("words.safetensors", "rb").read()
-size = struct.unpack("<Q", data[:8])[0]
-head = json.loads(data[8:8 + size])
-at = 8 + size + head["targets"]["data_offsets"][0]
-out = bytearray(data)
+import struct
+from tensors import read, write
+words = read("words.safetensors")
+dtype, shape, labels = words["targets"]
+labels = bytearray(labels)
 for row in range(21):
     for t in range(16):
         if t % (1 + row % 5) and row % 4:
-            struct.pack_into("<q", out, at + 8 * (16 * row + t), -100)
-open("ragged.safetensors", "wb").write(out)
+            struct.pack_into("<q", labels, 8 * (16 * row + t), -100)
+words["targets"] = dtype, shape, bytes(labels)
+write("ragged.safetensors", words)
 P
 train() { # OUT DATA MODEL FLAGS...
     local out=$1 data=$2 model=$3

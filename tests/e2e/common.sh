@@ -5,7 +5,7 @@ weft=${WEFT:-$source/build/weft}
 refs=$source/tests/refs
 mlp=$refs/dynamic_batch_mlp/model.pt2
 folder=$(mktemp -d)
-export XDG_CACHE_HOME=$folder/cache
+export XDG_CACHE_HOME=$folder/cache PYTHONPATH=$source/tests/e2e PYTHONDONTWRITEBYTECODE=1
 unset WEFT_CACHE_DIR WEFT_DUMP_DIR WEFT_THREADS WEFT_ISA WEFT_LOG
 number=0 bad=0
 trap 'cd /; rm -rf "$folder"' EXIT

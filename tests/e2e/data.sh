@@ -7,17 +7,15 @@ tokens() { "$weft" train "$gpt" --threads 1 "$@"; }
 
 # NumPy's files, made without NumPy: .npy by hand, .npz by Python's zipfile.
 python3 - <<'P'
-import json, random, struct, zipfile
-b = open("good.safetensors", "rb").read()
-n = struct.unpack("<Q", b[:8])[0]
+import random, struct, zipfile
+from tensors import read, write
 def npy(descr, shape, data):
     head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     head += b" " * (-(len(head) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
 parts = {}
-for name, t in json.loads(b[8:8 + n]).items():
-    s, e = t["data_offsets"]
-    parts[name] = npy({"F32": "<f4", "I64": "<i8"}[t["dtype"]], tuple(t["shape"]), b[8 + n + s:8 + n + e])
+for name, (dtype, shape, data) in read("good.safetensors").items():
+    parts[name] = npy({"F32": "<f4", "I64": "<i8"}[dtype], tuple(shape), data)
     open(name + ".npy", "wb").write(parts[name])
 for how, name in ((zipfile.ZIP_STORED, "stored.npz"), (zipfile.ZIP_DEFLATED, "deflated.npz")):
     with zipfile.ZipFile(name, "w", how) as z:
@@ -33,16 +31,9 @@ for i, count in enumerate((400, 17, 900)):
     open(f"raw_{i}.bin", "wb").write(raw)
     open(f"text_{i}.txt", "wb").write(bytes(shard))
     rows += [(shard[k:k + T], shard[k + 1:k + T + 1]) for k in range(0, count - T, T)]
-def st(path, tensors):
-    at, head, data = 0, {}, b""
-    for k, v in tensors.items():
-        d = struct.pack(f"<{len(v)}q", *v)
-        head[k] = {"dtype": "I64", "shape": [len(v) // T, T], "data_offsets": [len(data), len(data) + len(d)]}
-        data += d
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
-st("windows.safetensors", {"idx": sum((r[0] for r in rows), []), "targets": sum((r[1] for r in rows), [])})
+def windows(which):
+    return "I64", [len(rows), T], struct.pack(f"<{len(rows) * T}q", *(v for r in rows for v in r[which]))
+write("windows.safetensors", {"idx": windows(0), "targets": windows(1)})
 P
 works "safetensors" train --data good.safetensors --out st
 for f in stored.npz deflated.npz; do
@@ -90,11 +81,9 @@ P
 houses() { "$weft" train "$linreg" --data x,y=houses.csv --recipe houses.yaml --no-shuffle --threads 1 --optimizer sgd --lr 0 "$@"; }
 works "a table by a recipe" houses --steps 2 --out houses
 check "is what the recipe says" python3 - <<'P'
-import csv, json, struct
-b = open("houses/final.safetensors", "rb").read()
-n = struct.unpack("<Q", b[:8])[0]
-at = {k: v["data_offsets"] for k, v in json.loads(b[8:8 + n]).items() if k != "__metadata__"}
-w = [struct.unpack(f"<{(e - s) // 4}f", b[8 + n + s:8 + n + e]) for s, e in at.values()]
+import csv, json
+from tensors import read, values
+w = [values(t) for t in read("houses/final.safetensors").values()]
 weight, bias = next(v for v in w if len(v) == 4), next(v for v in w if len(v) == 1)
 rows = list(csv.DictReader(open("houses.csv")))
 assert any(not r["year"] for r in rows)

@@ -49,12 +49,9 @@ data odd.safetensors x=F32:19x4:rand y=F32:19x1:rand
 works "evaluate 19 rows in batches of 16" "$weft" train "$refs/linreg_sgd/model.pt2" --data odd.safetensors \
     --eval-data odd.safetensors --optimizer sgd --lr 0.1 --steps 3 --threads 1 --out odd
 check "the mean over 19 rows" python3 - <<'P'
-import json, struct
-def tensors(f):
-    b = open(f, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    at = {k: v["data_offsets"] for k, v in json.loads(b[8:8 + n]).items() if k != "__metadata__"}
-    return {k: struct.unpack(f"<{(e - s) // 4}f", b[8 + n + s:8 + n + e]) for k, (s, e) in at.items()}
+import json
+from tensors import read, values
+def tensors(f): return {k: values(t) for k, t in read(f).items()}
 d, w = tensors("odd.safetensors"), tensors("odd/final.safetensors")
 weight, bias = next(v for v in w.values() if len(v) == 4), next(v for v in w.values() if len(v) == 1)
 p = [sum(a * b for a, b in zip(weight, d["x"][4 * i:4 * i + 4])) + bias[0] for i in range(19)]
@@ -74,12 +71,11 @@ works "four of 2" split --batch-size 2 --accumulate 4 --threads 1 --out k4
 works "four of 2 with two threads" split --batch-size 2 --accumulate 4 --threads 2 --out k4b
 check "the same bytes with two threads, accumulating" cmp k4/final.safetensors k4b/final.safetensors
 cat >same.py <<'P'
-import json, struct, sys
+import json, sys
+from tensors import read, values
 def run(folder):
     lines = [json.loads(l) for l in open(folder + "/metrics.jsonl")]
-    b = open(folder + "/final.safetensors", "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    return [[l[k] for l in lines] for k in ("loss", "grad_norm")] + [list(struct.unpack("<%df" % ((len(b) - 8 - n) // 4), b[8 + n:]))]
+    return [[l[k] for l in lines] for k in ("loss", "grad_norm")] + [[v for t in read(folder + "/final.safetensors").values() for v in values(t)]]
 one = run(sys.argv[1])
 assert len(one[0]) >= 2 and one[0][0] != one[0][-1]
 for folder in sys.argv[2:]:
@@ -94,17 +90,12 @@ check "the same rows give the same losses and weights on two ranks" same_trainin
 # Batch statistics over two ranks, micro-batch by micro-batch: rank 0 takes rows 0 to 7 of a step and rank 1 rows 8 to 15,
 # in two micro-batches each. One process that gets rows 0 to 3 and 8 to 11 first does the same.
 python3 - <<'P'
-import json, struct
-b = open("rows.safetensors", "rb").read()
-n = struct.unpack("<Q", b[:8])[0]
-head, data = json.loads(b[8:8 + n]), b[8 + n:]
+from tensors import read, write
 rows = [16 * s + r for s in (0, 1) for r in (0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15)] + list(range(32, 40))
-out = b""
-for t in sorted((v for k, v in head.items() if k != "__metadata__"), key=lambda v: v["data_offsets"][0]):
-    s, e = t["data_offsets"]
-    item = (e - s) // 40
-    out += b"".join(data[s + item * r:s + item * (r + 1)] for r in rows)
-open("turned.safetensors", "wb").write(b[:8 + n] + out)
+def turned(data):
+    item = len(data) // 40
+    return b"".join(data[item * r:item * (r + 1)] for r in rows)
+write("turned.safetensors", {k: (dtype, shape, turned(data)) for k, (dtype, shape, data) in read("rows.safetensors").items()})
 P
 statistics() { "$weft" train "$refs/accumulated_statistics/model.pt2" --no-shuffle --optimizer sgd --lr 0.1 --accumulate 2 --threads 1 "$@"; }
 works "statistics of one process" statistics --data turned.safetensors --batch-size 8 --out s1
@@ -134,21 +125,15 @@ check "37 rows of 4" grep -qE 'predictions +f32\[37, 4\]' out
 works "compile" "$weft" compile "$mlp" -o step.weft
 works "predict from a compiled step" "$weft" run step.weft --weights a/final.safetensors --data x.safetensors --batch-size 8 --out q.safetensors
 check "the same rows" python3 - <<'P'
-import struct
-def rows(f):
-    b = open(f, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    return struct.unpack("<148f", b[8 + n:8 + n + 592])
+from tensors import read, values
+def rows(f): return values(read(f)["predictions"])[:148]
 assert all(abs(x - y) < 1e-5 for x, y in zip(rows("p.safetensors"), rows("q.safetensors")))
 P
 data more.safetensors x=F32:40x12:rand
 works "predict three rows more" "$weft" run step.weft --weights a/final.safetensors --data more.safetensors --batch-size 8 --out r.safetensors
 check "padding changes nothing" python3 - <<'P'
-import struct
-def rows(f):
-    b = open(f, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    return b[8 + n:8 + n + 592]
+from tensors import read
+def rows(f): return read(f)["predictions"][2][:592]
 assert rows("q.safetensors") == rows("r.safetensors")
 P
 fails "weights of another model" 1 "missing:" "$weft" run "$refs/linreg_sgd/model.pt2" --weights a/final.safetensors --data x.safetensors --out z.safetensors

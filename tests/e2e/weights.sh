@@ -8,18 +8,7 @@ predict() { "$weft" run "$mlp" --data good.safetensors --batch-size 8 --threads 
 works "a run" train --steps 6 --seed 5 --out a
 python3 - <<'P' || exit 1
 import json, os, struct
-def read(path):
-    b = open(path, "rb").read()
-    n = struct.unpack("<Q", b[:8])[0]
-    return {k: (v["dtype"], v["shape"], b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
-            for k, v in json.loads(b[8:8 + n]).items()}
-def write(path, tensors):
-    head, body = {}, b""
-    for k, (dtype, shape, data) in tensors.items():
-        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(head).encode()
-    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+from tensors import read, write
 def index(path, tensors, **more):
     json.dump({"metadata": {"total_size": 1}, "weight_map": tensors, **more}, open(path, "w"))
 w = read("a/final.safetensors")
@@ -97,18 +86,15 @@ fails "another kind of number" 1 "i64[" predict --weights type.safetensors --str
 # A tied weight: under either name, or both with one value.
 gpt=$refs/gpt_tiny_adamw
 python3 - "$gpt" <<'P' || exit 1
-import json, struct, sys, zipfile
+import json, sys, zipfile
+import tensors
 z = zipfile.ZipFile(sys.argv[1] + "/model.pt2")
 config = json.loads(z.read("model/data/weights/model_weights_config.json"))["config"]
-head, body = {}, b""
+head = {}
 def add(name, data):
-    global body
-    shape = [s["as_int"] for s in config[name]["tensor_meta"]["sizes"]]
-    head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-    body += data
+    head[name] = "F32", [s["as_int"] for s in config[name]["tensor_meta"]["sizes"]], data
 def write(path):
-    text = json.dumps(head).encode()
-    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+    tensors.write(path, head)
     head.clear()
 raw = {k: z.read("model/data/weights/" + v["path_name"]) for k, v in config.items()}
 tied = [k for k in config if config[k]["path_name"] == "weight_0"]
@@ -116,12 +102,10 @@ assert len(tied) == 2, tied
 for k in config:
     add(k, raw[k])
 write("tied.safetensors")
-body = b""
 for k in config:
     if k != tied[0]:
         add(k, raw[k])
 write("second.safetensors")
-body = b""
 for k in config:
     add(k, bytes(len(raw[k])) if k == tied[1] else raw[k])
 write("untied.safetensors")
@@ -154,12 +138,9 @@ works "three of the five, with checkpoints" on --steps 3 --total-steps 10 --chec
 works "the rest, resumed" on --steps 5 --checkpoint-every 2 --resume parts --save-optimizer
 check "the same weights" cmp ten/final.safetensors parts/final.safetensors
 check "ten steps are done" python3 -c '
-import json, struct
-b = open("parts/optimizer.safetensors", "rb").read()
-n = struct.unpack("<Q", b[:8])[0]
-h = json.loads(b[8:8 + n])
-at = 8 + n + h["step"]["data_offsets"][0]
-assert struct.unpack("<q", b[at:at + 8])[0] == 10
+from tensors import read, values
+h = read("parts/optimizer.safetensors")
+assert values(h["step"]) == (10,)
 assert {k.split("/")[0] for k in h} == {"step", "exp_avg", "exp_avg_sq"}, h.keys()'
 fails "state of another optimiser" 1 "it does not hold the model's optimiser state: " on --optimizer sgd --momentum 0.9 --steps 1 --out z
 fails "no state" 1 "needs \`step\`" train --optimizer-state five/final.safetensors --steps 1 --out z
@@ -185,7 +166,8 @@ check "nothing was written" test ! -e z.pt2
 # The evaluation form as ONNX, taken apart here (make check-python has onnxruntime run it).
 works "an ONNX model" "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o gpt.onnx
 check "of the operators, inputs and weights that belong there" python3 - "$gpt" <<'P'
-import json, struct, sys
+import struct, sys
+from tensors import read
 def varint(b, i):
     v = s = 0
     while True:
@@ -223,10 +205,8 @@ assert [(all_of(o, 1)[0], shape(o)) for o in all_of(graph, 12)] == [(b"predictio
 kinds = [all_of(n, 4)[0].decode() for n in all_of(graph, 1)]
 count = {k: kinds.count(k) for k in ("LayerNormalization", "Softmax", "MatMul", "Gather")}
 assert count == {"LayerNormalization": 5, "Softmax": 2, "MatMul": 13, "Gather": 2}, count
-b = open("tied.safetensors", "rb").read()
-n = struct.unpack("<Q", b[:8])[0]
 weights = {all_of(t, 8)[0].decode(): (all_of(t, 1), all_of(t, 9)[0]) for t in all_of(graph, 5)}
-want = {k: (v["shape"], b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in json.loads(b[8:8 + n]).items()}
+want = {k: (shape, data) for k, (_, shape, data) in read("tied.safetensors").items()}
 named = [k for k in weights if k in want]
 assert len(named) == len(want) - 1 and all(weights[k] == want[k] for k in named), (len(named), len(want))
 # every value is made before it is read, and once

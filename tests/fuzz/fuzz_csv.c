@@ -19,6 +19,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void (*add)(const void *data, size_t size))
 {
     static const char *const texts[] = {"a,b,c\n1,u,3\n,\"v \"\"w\"\"\",4.0\r\n2.5e3,\"x\ny\",-7\n", "\xef\xbb\xbf" "c,b,a,d\n1,2,3,4\n\n5,6,NA,8", "a\n1\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        add(texts[i], strlen(texts[i]));
+    seeds_from_texts(texts, sizeof texts / sizeof *texts, add);
 }

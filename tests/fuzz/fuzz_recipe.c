@@ -26,6 +26,5 @@ void fuzz_seeds(void (*add)(const void *data, size_t size))
         "x: {columns: [b, c], categories: {b: [u, v]}, scale: 0.5, one_hot: 3}\n",
         "x: {tokens: bytes, length: 3, stride: 2, vocab: 200}\n",
         "x: {crop: random, padding: 2, flip: true, resize: [7, 8], dtype: float32}\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        add(texts[i], strlen(texts[i]));
+    seeds_from_texts(texts, sizeof texts / sizeof *texts, add);
 }

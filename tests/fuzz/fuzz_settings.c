@@ -37,20 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-static bool write_seed(WfCtx *ctx, int i, const char *path)
-{
-    static const char *const texts[] = {
-        "model: model.pt2\nloss: cross_entropy\nlr: 3e-4\nbetas: [0.9, 0.999]\ndata:\n  - x=images.npy\n  - y=labels.npy\nshuffle: false\n",
-        "optimizer: sgd\nmomentum: 0.9\nclip-norm: none\nthreads: auto\nmicro-batch: 16\nparam-group: [\"*.bias:weight-decay=0\"]\nout: run/\n",
-        "seed: 0x1f\nmin-lr: .5\ntarget: \"quoted \\u00e9\"\nignore-index: -100\nisa: v3,v4\nsteps:\n",
-    };
-    if (i >= (int)WF_LEN(texts))
-        return false;
-    wf_write_file(ctx, path, texts[i], strlen(texts[i]));
-    return true;
-}
+static const char *const texts[] = {
+    "model: model.pt2\nloss: cross_entropy\nlr: 3e-4\nbetas: [0.9, 0.999]\ndata:\n  - x=images.npy\n  - y=labels.npy\nshuffle: false\n",
+    "optimizer: sgd\nmomentum: 0.9\nclip-norm: none\nthreads: auto\nmicro-batch: 16\nparam-group: [\"*.bias:weight-decay=0\"]\nout: run/\n",
+    "seed: 0x1f\nmin-lr: .5\ntarget: \"quoted \\u00e9\"\nignore-index: -100\nisa: v3,v4\nsteps:\n",
+};
 
 void fuzz_seeds(void (*add)(const void *data, size_t size))
 {
-    seeds_from_files(write_seed, add);
+    seeds_from_texts(texts, WF_LEN(texts), add);
 }

@@ -1,10 +1,7 @@
 /* Graph text: whatever parses must print to text that parses to the same text again. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "fuzz.h"
 #include "ir/ir.h"
 #include "ops/ops.h"
+#include "seeds.h"
 
 typedef struct {
     WfCtx *ctx;
@@ -67,6 +64,5 @@ void fuzz_seeds(void (*add)(const void *data, size_t size))
         "graph aten {\n  input %x : f32[4, 6] = user \"x\"\n  %a : f32[4, 2], %b : f32[4, 4] = "
         "aten.split_with_sizes(%x, [2, 4], 1)\n  %c : f32[4, 6] = aten.cat([%b, %a], -1)\n"
         "  %d : f32[4, 6] = aten.softmax.int(%c, -1, f32)\n  output user \"0\" %d\n}\n"};
-    for (size_t i = 0; i < WF_LEN(texts); i++)
-        add(texts[i], strlen(texts[i]));
+    seeds_from_texts(texts, sizeof texts / sizeof *texts, add);
 }

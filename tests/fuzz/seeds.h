@@ -4,6 +4,7 @@
 #define WEFT_FUZZ_SEEDS_H
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -40,6 +41,13 @@ static inline void seeds_from_files(bool (*write)(WfCtx *, int, const char *), v
     close(fd);
     unlink(path);
     wf_ctx_free(ctx);
+}
+
+/* Seeds that are texts. */
+static inline void seeds_from_texts(const char *const *texts, size_t n, void (*add)(const void *, size_t))
+{
+    for (size_t i = 0; i < n; i++)
+        add(texts[i], strlen(texts[i]));
 }
 
 #endif
