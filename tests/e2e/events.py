@@ -5,6 +5,8 @@ session log. Exits with 1 at the first record that is wrong."""
 import struct
 import sys
 
+from protobuf import fields
+
 
 def crc32c(data):
     c = 0xFFFFFFFF
@@ -14,35 +16,6 @@ def crc32c(data):
             c = c >> 1 ^ (0x82F63B78 if c & 1 else 0)
     c ^= 0xFFFFFFFF
     return ((c >> 15 | c << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def fields(data):
-    at = 0
-
-    def varint():
-        nonlocal at
-        v = shift = 0
-        while True:
-            v |= (data[at] & 127) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 128:
-                return v
-
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()
-        elif key & 7 == 1:
-            yield key >> 3, struct.unpack_from("<d", data, at)[0]
-            at += 8
-        elif key & 7 == 5:
-            yield key >> 3, struct.unpack_from("<f", data, at)[0]
-            at += 4
-        else:
-            n = varint()
-            yield key >> 3, data[at:at + n]
-            at += n
 
 
 def main():

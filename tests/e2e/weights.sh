@@ -166,31 +166,9 @@ check "nothing was written" test ! -e z.pt2
 # The evaluation form as ONNX, taken apart here (make check-python has onnxruntime run it).
 works "an ONNX model" "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o gpt.onnx
 check "of the operators, inputs and weights that belong there" python3 - "$gpt" <<'P'
-import struct, sys
+import sys
+from protobuf import fields
 from tensors import read
-def varint(b, i):
-    v = s = 0
-    while True:
-        v |= (b[i] & 127) << s
-        s += 7
-        i += 1
-        if b[i - 1] < 128:
-            return v, i
-def fields(b):
-    i, out = 0, []
-    while i < len(b):
-        key, i = varint(b, i)
-        if key & 7 == 0:
-            v, i = varint(b, i)
-        elif key & 7 == 5:
-            v, i = b[i:i + 4], i + 4
-        else:
-            assert key & 7 == 2, key
-            n, i = varint(b, i)
-            v, i = b[i:i + n], i + n
-            assert len(v) == n
-        out.append((key >> 3, v))
-    return out
 def all_of(b, k):
     return [v for n, v in fields(b) if n == k]
 m = open("gpt.onnx", "rb").read()
