@@ -287,6 +287,16 @@ static void mark_predicting(WfExe *x, const WfGraph *g)
                 x->inputs[k].predicts = need[g->inputs.at[i].val];
 }
 
+/* Such an export trains, but not as its author means. */
+static void check_form(WfExe *x, WfGraph *g)
+{
+    const WfNode *n = wf_simplify_evaluates(g);
+    if (n)
+        wf_exe_warn(x, wf_arena_printf(x->arena, "the model was exported in evaluation mode: it trains without dropout, and with the statistics "
+                                       "that its batch norms have. Export it again by torch.export.export(model.train(), inputs). The "
+                                       "first such node: %s", wf_node_place(g, n)));
+}
+
 WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *cache_dir)
 {
     wf_ops_init();
@@ -306,6 +316,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     wf_signature(g, hex);
     x->signature = wf_arena_strdup(a, hex);
     if (!o->forward_only) {
+        check_form(x, g);
         WfGraph *step = run_passes(&env, g, NULL);
         for (int i = 0; i < step->outputs.n; i++)
             x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;

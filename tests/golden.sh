@@ -5,10 +5,11 @@
 #
 #     # setup: SHELL COMMAND         any number, in a scratch folder
 #     # run: SHELL COMMAND           `weft` is the program
+#     # from: REGEX                  what is compared begins at this line of stderr (without it: at the error)
 #     # exit N
 #     ...the error that it ends with, and what follows it on stderr...
 #
-# The folder holds model.pt2 (forward gives the loss; 2 to 64 rows), good.safetensors for it, predict.pt2 (forward gives
+# $REFS is tests/refs. The folder holds model.pt2 (forward gives the loss; 2 to 64 rows), good.safetensors for it, predict.pt2 (forward gives
 # predictions) and the tools tensors and repack. With --bless the expected part is rewritten; review the diff. The last line
 # of TAP says whether every code of `weft explain` has a golden file here, stands in an expected error of tests/ir, or is in
 # tests/golden/elsewhere.list, which says why not.
@@ -26,7 +27,7 @@ ln -s "$weft" "$folder/bin/weft"
 printf '#!/bin/sh\nexec python3 "%s/tests/e2e/tensors.py" "$@"\n' "$source" >"$folder/bin/tensors"
 printf '#!/bin/sh\nexec python3 "%s/tests/golden/repack.py" "$@"\n' "$source" >"$folder/bin/repack"
 chmod +x "$folder/bin/tensors" "$folder/bin/repack"
-export PATH="$folder/bin:$PATH" XDG_CACHE_HOME="$folder/cache" WEFT_THREADS=1 LC_ALL=C
+export PATH="$folder/bin:$PATH" XDG_CACHE_HOME="$folder/cache" WEFT_THREADS=1 LC_ALL=C REFS="$source/tests/refs"
 unset WEFT_CACHE_DIR WEFT_DUMP_DIR WEFT_ISA WEFT_LOG WEFT_CC
 number=0 bad=0
 mapfile -t files < <(realpath "${files[@]}")
@@ -44,12 +45,13 @@ for file in "${files[@]}"; do
     code=$?
     # what differs from one machine and place to the next
     sed -i "s|$work/||g; s|$source/||g; s|$folder|FOLDER|g; s|/tmp/[A-Za-z0-9._-]*|TMP|g; s|weft-cc-[A-Za-z0-9]*|weft-cc-N|; s|has [0-9]* cores*|has N cores|" err
-    { echo "# exit $code"; sed -n '/^error/,$p' err; } >got # not the banner and the progress before
+    from=$(sed -n 's/^# from: //p' "$file")
+    { echo "# exit $code"; sed -n "/${from:-^error}/,\$p" err; } >got # not the banner and the progress before
     sed -n '/^# exit/,$p' "$file" >want
     if cmp -s want got; then
         echo "ok $number - $name"
     elif [ $bless -eq 1 ]; then
-        { grep -E '^# (setup|run): ' "$file"; cat got; } >new
+        { grep -E '^# (setup|run|from): ' "$file"; cat got; } >new
         cp new "$file"
         echo "ok $number - $name (blessed)"
     else

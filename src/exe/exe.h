@@ -152,6 +152,7 @@ WfExe *wf_exe_load(WfCtx *ctx, WfArena *a, const char *path);         /* raises 
 WfExe *wf_exe_open(WfCtx *ctx, WfArena *a, const WfFile *f);           /* the same of bytes that are there; f stays */
 /* The same from exe.json alone: without kernels and weights. */
 WfExe *wf_exe_parse(WfCtx *ctx, WfArena *a, const uint8_t *json, size_t size, const char *what);
+void wf_exe_warn(WfExe *x, const char *text); /* adds a warning; the text stays */
 /* Smallest and largest size of the dimension that tells s. */
 void wf_exe_sizes(const WfExeSymbol *s, int64_t *lo, int64_t *hi);
 /* Its size when nobody chooses one: the export's own, else one near 32 that the range allows. */

@@ -119,6 +119,15 @@ static json_t *whole(const WfExe *x)
                      "warnings", warnings, "rank_groups", ranks, "ranks", x->ranks, "core", x->core);
 }
 
+void wf_exe_warn(WfExe *x, const char *text)
+{
+    const char **all = WF_NEWN(x->arena, const char *, (size_t)x->n_warnings + 1);
+    for (int i = 0; i < x->n_warnings; i++)
+        all[i] = x->warnings[i];
+    all[x->n_warnings++] = text;
+    x->warnings = all;
+}
+
 void wf_exe_save(WfCtx *ctx, const WfExe *x, const char *path)
 {
     json_t *j = whole(x);

@@ -23,13 +23,8 @@ void wf_grad_warn(WfPassEnv *env, WfGraph *g, const char *what, const WfNode *n)
 {
     WfExe *x = env->out;
     char *text = wf_arena_printf(x ? x->arena : g->arena, "%s: %s", what, wf_node_place(g, n));
-    if (!x) {
+    if (x)
+        wf_exe_warn(x, text);
+    else
         wf_log(g->ctx, WF_LOG_WARN, "%s", text);
-        return;
-    }
-    const char **all = WF_NEWN(x->arena, const char *, (size_t)x->n_warnings + 1);
-    for (int i = 0; i < x->n_warnings; i++)
-        all[i] = x->warnings[i];
-    all[x->n_warnings++] = text;
-    x->warnings = all;
 }

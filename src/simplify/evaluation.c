@@ -51,6 +51,38 @@ static void to_evaluation(WfGraph *to, const WfNode *n, WfArg *args)
     }
 }
 
+/* Does the node do something else in training than in evaluation, and which of the two does it do? */
+typedef enum { EITHER, TRAINS, EVALUATES } Form;
+static Form form_of(const WfNode *n)
+{
+    const WfSchema *c = n->schema;
+    const WfArg *flag = wf_arg(n, "train"), *p = wf_arg(n, "p"), *mean = wf_arg(n, "running_mean");
+    if (!strcmp(c->name, "aten._native_batch_norm_legit_no_training") || !strcmp(c->name, "aten._batch_norm_no_update"))
+        return EVALUATES;
+    if (!strncmp(c->name, "aten._batch_norm_with_update", strlen("aten._batch_norm_with_update")))
+        return TRAINS;
+    flag = flag ? flag : wf_arg(n, "training");
+    p = p ? p : wf_arg(n, "dropout");
+    if (!flag || flag->kind != WF_ARG_BOOL || (p && p->kind == WF_ARG_FLOAT && p->f == 0))
+        return EITHER;
+    if (wf_arg(n, "momentum") && (!mean || mean->kind != WF_ARG_TENSOR))
+        return EITHER;
+    return flag->b ? TRAINS : EVALUATES;
+}
+
+const WfNode *wf_simplify_evaluates(const WfGraph *g)
+{
+    const WfNode *first = NULL;
+    for (int i = 1; i < g->nodes.n; i++) {
+        const WfNode *n = wf_node(g, (WfNodeId)i);
+        Form f = form_of(n);
+        if (f == TRAINS)
+            return NULL;
+        first = f == EVALUATES && !first ? n : first;
+    }
+    return first;
+}
+
 static WfGraph *copy(const WfGraph *g);
 
 static void copy_node(const WfGraph *g, const WfNode *n, WfGraph *to, WfVal *map)

@@ -7,6 +7,9 @@
 /* The evaluation form: flags of dropout, batch norm, attention and RNNs flipped; the operand of the loss that holds the
  * predictions becomes the output "predictions". aten -> aten */
 WfGraph *wf_simplify_evaluation(WfPassEnv *env, WfGraph *g);
+/* The first node of an export that does what it does in evaluation, where no node does what it does in training only: a
+ * module that was exported after model.eval(). NULL: training and evaluation are told apart, or are the same. */
+const WfNode *wf_simplify_evaluates(const WfGraph *g);
 /* In-place ops, writes through views, no_grad regions and implicit updates become values. aten -> func */
 WfGraph *wf_simplify_functionalize(WfPassEnv *env, WfGraph *g);
 /* Only ops that own a VJP. func -> op */
