@@ -161,10 +161,10 @@ static WfKernelInfo *one_kernel(WfCtx *ctx, WfArena *a, WfGraph *g, const WfNode
     info->inplace = t->inplace;
     info->by_tile = t->by_tile;
     info->n_checks = t->n_checks;
-    info->checks = WF_NEWN(a, const char *, (size_t)t->n_checks + 1);
-    WfGraph *body = n->args[1].graph;
+    WfExeCheck *checks = WF_NEWN(a, WfExeCheck, (size_t)t->n_checks + 1);
     for (int i = 0; i < t->n_checks; i++)
-        info->checks[i] = wf_node_place(body, wf_node(body, t->checks[i]));
+        checks[i] = wf_plan_check(g, n, wf_node(n->args[1].graph, t->checks[i]));
+    info->checks = checks;
     int64_t at;
     if (!wf_map_get(k->by_text, t->text, &at)) {
         char hex[65];

@@ -377,6 +377,12 @@ static const WfPart *part_of(const WfFeed *f, int64_t sample)
     return &f->parts.at[lo];
 }
 
+void wf_dataset_place(const WfDataset *d, int c, int64_t sample, WfStr *out)
+{
+    const WfPart *p = part_of(d->columns[c].feed, sample);
+    wf_str_printf(out, "sample %lld of %s (counted from 0)", (long long)(sample - p->first), p->field.path);
+}
+
 /* Samples that lie side by side in one file, from index[0] on; at most `most`. */
 static int64_t run_length(const WfPart *p, const int64_t *index, int64_t count, int64_t most)
 {

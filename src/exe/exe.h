@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 8, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 9, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration (of micro-batches, from 0), -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -72,6 +72,9 @@ typedef struct { int buf; WfDim offset; int rank; WfDim shape[WF_EXE_RANK], stri
  * all of it goes to the root, and the others receive zeros. A WAIT's param[2] is the number of its START. */
 typedef enum { WF_CALL_KERNEL, WF_CALL_LIB, WF_CALL_COPY, WF_CALL_START, WF_CALL_WAIT } WfCallKind;
 enum { WF_TRAVEL_KIND, WF_TRAVEL_OP, WF_TRAVEL_START, WF_TRAVEL_ROOT, WF_TRAVEL_TO_ROOT };
+/* A run-time check of an index: the place for messages, the user input that it comes from (NULL: it is computed, or from
+ * several), and what it may be: lo .. hi - 1 (hi 0: not told). */
+typedef struct { const char *where, *input; WfDim lo, hi; } WfExeCheck;
 static inline bool wf_in_place(int64_t kind) { return kind == WF_ALL_REDUCE || kind == WF_BROADCAST || kind == WF_BARRIER; }
 typedef struct {
     WfCallKind kind;
@@ -89,7 +92,7 @@ typedef struct {
                                   * long the bucket travels */
     const char *name;            /* the node, for messages: "%linear" */
     const char *where;           /* Python file:line and text, may be NULL */
-    const char **checks;         /* KERNEL: place text of its k-th run-time check; LIB: checks[0] */
+    const WfExeCheck *checks;    /* KERNEL: its k-th run-time check; LIB: checks[0] */
     int n_checks;
 } WfExeCall;
 

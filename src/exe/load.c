@@ -209,9 +209,15 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     c->name = string(l, field(l, o, "name"));
     c->where = string(l, field(l, o, "where"));
     c->n_checks = (int)json_array_size(checks);
-    c->checks = WF_NEWN(l->a, const char *, (size_t)c->n_checks + 1);
-    for (int i = 0; i < c->n_checks; i++)
-        c->checks[i] = string(l, json_array_get(checks, (size_t)i));
+    WfExeCheck *check = WF_NEWN(l->a, WfExeCheck, (size_t)c->n_checks + 1);
+    c->checks = check;
+    for (int i = 0; i < c->n_checks; i++) {
+        json_t *k = json_array_get(checks, (size_t)i);
+        if (!json_is_array(k) || json_array_size(k) != 4)
+            bad(l, "a check is malformed");
+        check[i] = (WfExeCheck){string(l, json_array_get(k, 0)), string(l, json_array_get(k, 1)), dim(l, json_array_get(k, 2)),
+                                dim(l, json_array_get(k, 3))};
+    }
 }
 
 static void read_pairs(Load *l, const WfExeProgram *p)

@@ -228,8 +228,9 @@ static void library_call(Plan *p, WfNodeId id, WfExeCall *c)
     memcpy(c->param, l.param, sizeof c->param);
     memcpy(c->fparam, l.fparam, sizeof c->fparam);
     c->n_checks = 1;
-    c->checks = WF_NEWN(p->a, const char *, 1);
-    c->checks[0] = wf_node_place(p->g, n);
+    WfExeCheck *check = WF_NEW(p->a, WfExeCheck);
+    check->where = wf_node_place(p->g, n);
+    c->checks = check;
     for (int k = 0; k < l.n; k++) {
         WfExeOperand *o = &c->operand[k];
         o->buf = -1;

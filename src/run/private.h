@@ -110,6 +110,7 @@ struct WfSession {
     WfBinding *now;
     int from, to;
     bool stop;
+    WfIndexFault fault;      /* of the last index that was out of range */
     int bad_call, bad_operand;
     bool profile;            /* WEFT_PROFILE: per-call times of the first thread */
     double *scalars;         /* one slot per input, of its dtype; used for SCALAR inputs */
@@ -123,6 +124,8 @@ void wf_report_profile(WfSession *s, const WfBinding *b);
 /* Raises WEFT_ERR_USAGE, naming the call, when its operand at p does not lie on the device that it is planned for. `what`:
  * the operand's name, may be NULL. */
 void wf_check_device(const WfSession *s, const WfExeCall *k, const char *what, const void *p);
+/* Raises WF_E_INDEX_RANGE for the value of a check that failed in the run of b, with the input and row that hold it. */
+void wf_raise_index(WfSession *s, const WfBinding *b, const WfExeCheck *c, int64_t value) WF_NORETURN;
 void wf_execute(WfSession *s, WfBinding *b, int from, int to);
 
 #endif

@@ -48,6 +48,13 @@ void wf_session_step(WfSession *s);
 /* Runs the step program up to the commit point, or the evaluation program: no state changes. */
 void wf_session_forward(WfSession *s, bool eval);
 
+/* What WF_E_INDEX_RANGE was raised for: the user input that holds the value (NULL: not known), the row of what was fed (-1: not
+ * known), the value, and what is allowed, lo .. hi - 1 (hi == lo: not known). */
+typedef struct { const char *input; int64_t row, value, lo, hi; } WfIndexFault;
+const WfIndexFault *wf_session_fault(const WfSession *s);
+/* Its message; where: in place of "row N of the batch", where the row is known. May be NULL. */
+void wf_index_fault_text(const WfIndexFault *f, const char *where, WfStr *out);
+
 /* What the next commit uses. */
 void wf_session_set_lr(WfSession *s, double lr);         /* of the first group; others keep their ratio */
 void wf_session_set_seed(WfSession *s, uint64_t seed);

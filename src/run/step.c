@@ -88,13 +88,23 @@ static void travel(void *arg)
     b->ticket[t->call] = wf_comm_start(s->comm, c->group, &op);
 }
 
+/* Has a check of this run failed? Members of the team other than the caller are behind a barrier. */
+static bool refused(const WfSession *s)
+{
+    bool any = s->bad_call >= 0;
+    for (int t = 0; t < s->threads; t++)
+        any |= s->status[t].word[0] != 0;
+    return any;
+}
+
 /* A collective may fail in the middle of a step, when other threads stand at barriers: the step is walked to its end,
- * nothing more is sent, and the failure is raised when all are back. */
+ * nothing more is sent, and the failure is raised when all are back. Nor is anything sent of a step that a check refuses: the other
+ * ranks would commit what this one does not. */
 static void collective(WfSession *s, int call)
 {
     Travel t = {s, call};
     const WfBoundCall *c = &s->now->calls[call];
-    if (s->comm && s->reduce && !s->lost)
+    if (s->comm && s->reduce && !s->lost && !refused(s))
         s->lost = wf_guard(s->ctx, travel, &t);
     else if ((!s->comm || !s->reduce) && c->kind == WF_CALL_START && c->pointer[1])
         memcpy(c->pointer[1], c->pointer[0], c->copy_bytes);
@@ -183,10 +193,9 @@ static void raise_checks(WfSession *s, WfBinding *b)
         }
     if (call >= 0) {
         const WfExeCall *k = &p->calls[call];
-        long id = s->status[thread].word[0] - 1, value = s->status[thread].word[1];
-        const char *place = id >= 0 && id < k->n_checks ? k->checks[id] : k->where;
-        wf_fail_at(s->ctx, WF_E_INDEX_RANGE, place, "Check labels, token ids and indices of this batch.",
-                   "index %ld is out of range", value);
+        long id = s->status[thread].word[0] - 1;
+        const WfExeCheck other = {.where = k->where};
+        wf_raise_index(s, b, id >= 0 && id < k->n_checks ? &k->checks[id] : &other, s->status[thread].word[1]);
     }
     if (s->bad_call >= 0) {
         const WfExeCall *k = &p->calls[s->bad_call];

@@ -133,6 +133,8 @@ void wf_loop_start_ahead(WfLoop *l, WfArena *a)
 
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count)
 {
+    l->fed.data = d;
+    l->fed.first = first;
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &d->columns[i];
         WfTensor t = {
@@ -143,6 +145,13 @@ void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count
         t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
         wf_session_feed(l->t->session, t.name, &t);
     }
+}
+
+const int64_t *wf_loop_fed(WfLoop *l)
+{
+    if (l->fed.order.n && l->fed.data == l->data)
+        wf_order_batch(&l->fed.order, l->fed.batch, l->batch, l->index);
+    return l->index + l->fed.first;
 }
 
 const char *wf_loop_option(const WfLoop *l, const char *name)

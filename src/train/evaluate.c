@@ -80,6 +80,14 @@ static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
     wf_metrics_finish(m, l->t, loss, weight);
 }
 
+typedef struct { WfLoop *l; const WfDataset *d; WfMetrics *m; } Job;
+
+static void evaluate_all(void *p)
+{
+    Job *j = p;
+    evaluate(j->l, j->d, j->m, INT64_MAX);
+}
+
 WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d)
 {
     WfLoop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
@@ -87,7 +95,12 @@ WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d)
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
     l.batch = l.rows = wf_train_batch(t->ctx, t->exe, t->options);
     wf_loop_allocate(&l);
-    evaluate(&l, d, m, INT64_MAX);
+    Job job = {&l, d, m};
+    weft_status s = wf_guard(t->ctx, evaluate_all, &job);
+    if (s != WEFT_OK) {
+        WfFailure f = wf_train_failure(t, s);
+        wf_train_fail(t, &f, l.fed.data, l.fed.data ? wf_loop_fed(&l) : NULL);
+    }
     return m;
 }
 

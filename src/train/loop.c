@@ -22,6 +22,8 @@ static void next_part(WfLoop *l, const WfOrder *order, int64_t own, int64_t part
         wf_loop_read(l, l->data, l->batch, l->batch, -1);
     }
     l->waited += wf_now() - begin;
+    l->fed.order = *order;
+    l->fed.batch = batch;
     wf_loop_hand_in(l, l->data, first, count);
     if (valid < count)
         wf_session_set_rows(l->t->session, valid);
@@ -185,6 +187,43 @@ static void plan_epochs(WfLoop *l)
                 (long long)(l->batch * l->ranks), l->ranks > 1 ? " (the batches of all ranks together)" : "");
 }
 
+/* What is left of a run that ends: its weights, and a checkpoint where all ranks are at the same place. */
+static void keep(void *v)
+{
+    WfLoop *l = v;
+    const WfTraining *t = l->t;
+    const WfOptions *o = t->options;
+    if (o->checkpoint_every && l->together && l->saved != l->mark.step && l->mark.step)
+        checkpoint(l);
+    if (!o->out || l->rank)
+        return;
+    t->save(t->user, wf_loop_path(l, "final.safetensors"));
+    if (o->save_optimizer)
+        wf_optimizer_save(t->ctx, t->exe, t->session, wf_loop_path(l, "optimizer.safetensors"));
+    if (!l->mark.evaluated)
+        t->save(t->user, wf_loop_path(l, "best.safetensors"));
+}
+
+static void tell_kept(WfLoop *l)
+{
+    const WfOptions *o = l->t->options;
+    if (!l->rank)
+        fprintf(stderr, "stopped after step %lld%s%s%s\n", (long long)l->mark.step, o->out ? "; weights are in " : "",
+                o->out ? wf_loop_path(l, "final.safetensors") : "", l->saved == l->mark.step ? "; --resume goes on from there" : "");
+}
+
+/* Where data or values do not let a run go on, or another rank fails, the last whole step is kept, too: what fails before the commit
+ * point has changed nothing. What goes wrong meanwhile does not take the failure's place. */
+static void keep_after(WfLoop *l, weft_status s)
+{
+    bool torn = l->ranks > 1 && !strcmp(wf_loop_option(l, "update"), "early"); /* some gradients were used, others never came */
+    bool whole = s == WEFT_ERR_DATA || s == WEFT_ERR_NUMERIC || (s == WEFT_ERR_RANK && !torn);
+    wf_loop_break_line(l);
+    l->together = l->ranks == 1;
+    if (whole && l->mark.step > l->from && l->t->options->out && wf_guard(l->t->ctx, keep, l) == WEFT_OK)
+        tell_kept(l);
+}
+
 void wf_train(WfTraining *t)
 {
     const WfOptions *o = t->options;
@@ -232,27 +271,23 @@ void wf_train(WfTraining *t)
     wf_loop_start_ahead(&l, scratch);
     weft_status s = wf_guard(t->ctx, epochs, &l);
     wf_arena_free(scratch);
+    WfFailure failure = {0};
     if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
-        if (o->checkpoint_every && l.together && l.saved != l.mark.step && l.mark.step)
-            checkpoint(&l);
-        if (o->out && !l.rank) {
-            t->save(t->user, wf_loop_path(&l, "final.safetensors"));
-            if (o->save_optimizer)
-                wf_optimizer_save(t->ctx, t->exe, t->session, wf_loop_path(&l, "optimizer.safetensors"));
-            if (!l.mark.evaluated)
-                t->save(t->user, wf_loop_path(&l, "best.safetensors"));
-        }
+        keep(&l);
         wf_loop_summary(&l);
-        if (s == WEFT_ERR_CANCELLED && !l.rank)
-            fprintf(stderr, "stopped after step %lld%s%s%s\n", (long long)l.mark.step, o->out ? "; weights are in " : "",
-                    o->out ? wf_loop_path(&l, "final.safetensors") : "",
-                    l.saved == l.mark.step ? "; --resume goes on from there" : "");
+        if (s == WEFT_ERR_CANCELLED)
+            tell_kept(&l);
+    } else {
+        failure = wf_train_failure(t, s);
+        keep_after(&l, s);
     }
     wf_events_close(l.events);
     if (l.metrics)
         fclose(l.metrics);
     if (l.metrics && !l.mark.step) /* an empty file would keep the folder from being used again */
         unlink(wf_loop_path(&l, "metrics.jsonl"));
-    if (s != WEFT_OK)
+    if (s == WEFT_ERR_CANCELLED)
         wf_reraise(t->ctx, s);
+    if (s != WEFT_OK)
+        wf_train_fail(t, &failure, l.fed.data, l.fed.data ? wf_loop_fed(&l) : NULL);
 }

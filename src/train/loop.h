@@ -28,6 +28,7 @@ typedef struct {
     int64_t parts, rows;
     bool cut;                        /* an epoch's last batch may have fewer rows */
     int64_t epoch;                   /* from 0 */
+    struct { const WfDataset *data; WfOrder order; int64_t batch, first; } fed; /* the rows fed last; order.n 0: those of index */
     int64_t *index;
     void **buffer;  /* by input */
     WfAhead *ahead; /* NULL: batches are gathered in place */
@@ -62,6 +63,8 @@ int wf_loop_ignoring(const WfLoop *l);
 void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
 /* Feeds `count` of the rows in the buffers, from row `first` on. */
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count);
+/* The samples of the rows fed last, for messages. */
+const int64_t *wf_loop_fed(WfLoop *l);
 
 /* Does the model's forward pass speak with that of other ranks? They then take the same number of batches, of one size. */
 bool wf_loop_speaks(const WfLoop *l);

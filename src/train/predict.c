@@ -118,6 +118,20 @@ static void keep(Predict *r, int64_t valid)
     wf_out_write(r->out, t.data, (size_t)valid * bytes);
 }
 
+static void predict(void *p)
+{
+    Predict *r = p;
+    for (int64_t at = 0; at < r->data->samples; at += r->batch) {
+        int64_t valid = r->data->samples - at < r->batch ? r->data->samples - at : r->batch;
+        wf_check_cancel(r->t->ctx);
+        for (int64_t i = 0; i < r->batch; i++)
+            r->index[i] = i < valid ? at + i : 0;
+        feed(r);
+        wf_session_forward(r->t->session, true);
+        keep(r, valid);
+    }
+}
+
 int64_t wf_predict(WfTraining *t, const char *path)
 {
     Predict r = {.t = t, .path = path};
@@ -126,14 +140,10 @@ int64_t wf_predict(WfTraining *t, const char *path)
     r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
     r.batch = wf_train_batch(t->ctx, t->exe, t->options);
     allocate(&r);
-    for (int64_t at = 0; at < r.data->samples; at += r.batch) {
-        int64_t valid = r.data->samples - at < r.batch ? r.data->samples - at : r.batch;
-        wf_check_cancel(t->ctx);
-        for (int64_t i = 0; i < r.batch; i++)
-            r.index[i] = i < valid ? at + i : 0;
-        feed(&r);
-        wf_session_forward(t->session, true);
-        keep(&r, valid);
+    weft_status s = wf_guard(t->ctx, predict, &r);
+    if (s != WEFT_OK) {
+        WfFailure f = wf_train_failure(t, s);
+        wf_train_fail(t, &f, r.data, r.index);
     }
     wf_out_commit(r.out);
     return r.data->samples;

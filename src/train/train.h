@@ -118,8 +118,13 @@ void wf_ranks_check_cancel(WfTraining *t);
 /* Adds the values of all ranks, in order of rank; every rank gets the sums. */
 void wf_ranks_add(WfTraining *t, double *values, int n);
 
-/* Trains as the options say (data, steps or epochs, schedule, out). Stops cleanly when the context is cancelled: the
- * weights of the last finished step are saved, then WEFT_ERR_CANCELLED is raised. */
+/* A failure that was caught, in the run's arena: others may happen before it is raised again. */
+typedef struct { weft_status status; int kind; char *message, *place, *hint; bool told; } WfFailure;
+WfFailure wf_train_failure(WfTraining *t, weft_status s);
+/* Raises it; an index that is out of range with its sample of d (index: the samples of the rows that were fed). d may be NULL. */
+void wf_train_fail(WfTraining *t, const WfFailure *f, const WfDataset *d, const int64_t *index) WF_NORETURN;
+/* Trains as the options say (data, steps or epochs, schedule, out). Stops cleanly when the context is cancelled, or when data
+ * or values do not let it go on: the weights of the last finished step are saved, then that is raised. */
 void wf_train(WfTraining *t);
 /* The file `name` in the folder --out. */
 char *wf_train_path(WfArena *a, const char *out, const char *name);

@@ -28,15 +28,38 @@ fails "an empty file" 1 "empty.safetensors" train --data empty.safetensors
 
 # A label out of range: the value, and the line of the model that reads it. Nothing is left half-written.
 data label.safetensors x=F32:40x12:rand y=I64:40:mod4,0=99,1=99,2=99,3=99,4=99,5=99,6=99,7=99,20=99
-fails "a label out of range" 1 "99 is out of range" train --data label.safetensors --no-shuffle --out bad
+fails "a label out of range" 1 "input y: sample 0 of label.safetensors (counted from 0) holds 99; 0 to 3 are allowed" train --data label.safetensors --no-shuffle --out bad
 check "it names the Python line" grep -qE '\.py:[0-9]+' err
 check "no weights are left" test ! -e bad/final.safetensors
 check "a run without a step leaves no metrics" test ! -e bad/metrics.jsonl
 works "and its folder can be used" train --data good.safetensors --out bad
 rm -r bad
 data label.safetensors x=F32:40x12:rand y=I64:40:mod4,3=-7
-fails "a negative label" 1 "-7 is out of range" train --data label.safetensors --no-shuffle
+fails "a negative label" 1 "input y: sample 3 of label.safetensors (counted from 0) holds -7; 0 to 3 are allowed" train --data label.safetensors --no-shuffle
 check "it names the Python line, too" grep -qE '\.py:[0-9]+' err
+
+# Found later, the last good step is kept: the bytes of a run that ends there. Of several files the right one is named.
+data label.safetensors x=F32:24x12:rand y=I64:24:mod4,5=4
+late() { "$weft" train "$mlp" --data good.safetensors --data label.safetensors --batch-size 4 --no-shuffle --threads 1 "$@"; }
+fails "a wrong label in the second file" 1 "input y: sample 5 of label.safetensors (counted from 0) holds 4; 0 to 3 are allowed" \
+    late --out late --checkpoint-every 3
+check "and where the weights are" grep -qF "stopped after step 11; weights are in late/final.safetensors; --resume goes on" err
+works "a run that ends before it" late --steps 11 --out before
+check "has these weights" cmp late/final.safetensors before/final.safetensors
+check "and there is a checkpoint of it" test -f late/checkpoints/step-11/MANIFEST
+fails "on two ranks" 1 "input y: sample 5 of label.safetensors (counted from 0) holds 4; 0 to 3 are allowed" late --nproc 2 --out late2
+check "the first rank keeps the weights" grep -qF "stopped after step 5; weights are in late2/final.safetensors" err
+works "two ranks that end before it" late --nproc 2 --steps 5 --out before2
+check "have these weights" cmp late2/final.safetensors before2/final.safetensors
+fails "in the evaluation data" 1 "input y: sample 5 of label.safetensors (counted from 0) holds 4" \
+    train --data good.safetensors --eval-data label.safetensors --out lateeval
+check "after an epoch" grep -qF "stopped after step 3; weights are in lateeval/final.safetensors" err
+fails "of weft eval" 1 "input y: sample 5 of label.safetensors (counted from 0) holds 4" "$weft" eval "$mlp" --data label.safetensors
+data tokens.safetensors idx=I64:8x16:mod61,40=64 targets=I64:8x16:mod61
+fails "a token beyond the vocabulary" 1 "input idx: sample 2 of tokens.safetensors (counted from 0) holds 64; 0 to 60 are allowed" \
+    "$weft" train "$refs/gpt_tiny_adamw/model.pt2" --data tokens.safetensors --no-shuffle
+fails "also when predicting" 1 "input idx: sample 2 of tokens.safetensors (counted from 0) holds 64; 0 to 60 are allowed" \
+    "$weft" run "$refs/gpt_tiny_adamw/model.pt2" --data tokens.safetensors --out p.safetensors
 
 # NaN in data and in the step.
 data nan.safetensors x=F32:40x12:rand,100=nan y=I64:40:mod4

@@ -67,7 +67,8 @@ static WfExe *example(WfCtx *ctx, WfArena *a)
     static WfExeCall calls[3];
     static WfExeOutput outputs[2];
     static WfExeGroup groups[1];
-    static const char *also[] = {"tied.w"}, *checks[] = {"at %y"};
+    static const char *also[] = {"tied.w"};
+    static const WfExeCheck checks[] = {{"at %y", "x", 0, 4}};
     WfExe *x = WF_NEW(a, WfExe);
     x->ctx = ctx;
     x->ranks = 1;
