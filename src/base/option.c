@@ -45,7 +45,8 @@ const WfOptionRow wf_option_table[] = {
     {"delta", WF_OPTION_FLOAT, WF_GROUP_MODEL, PLAN, AT(delta), "1", "X", ABOVE(0),
      "huber: where the square turns into a line"},
     {"predictions", WF_OPTION_INT, WF_GROUP_MODEL, PLAN, AT(predictions), "-1", "N", -1, 4096, 0,
-     "output that holds the predictions for accuracy (default: the loss's logits)"},
+     "output of forward, from 0, that --loss is of and that counts as predictions (default: 0; without --loss, what the model's own loss "
+     "is of)"},
     {"weights", WF_OPTION_STRING, WF_GROUP_MODEL, SCALAR, AT(weights), "", "FILE", NO_RANGE,
      "start from these weights instead of the model's: safetensors, an index of several (*.index.json), or the folder of a "
      "model.safetensors"},

@@ -5,6 +5,7 @@
 #include "import/import.h"
 #include "ops/ops.h"
 #include "pipeline.h"
+#include "simplify/simplify.h"
 #include "weave/weave.h"
 
 #include <jansson.h>
@@ -279,8 +280,10 @@ static int info_export(WfCtx *ctx, const WfOptions *options, const char *path)
     put_ops(ctx, &o);
     if (m.m) {
         put_flops(ctx, m.m->graph, options);
-        printf("export of PyTorch %s, %s\n", *m.m->torch_version ? m.m->torch_version : "?",
-               m.m->training ? "for training" : "decomposed: no_grad and detach may be lost");
+        bool evaluates = wf_simplify_evaluates(m.m->graph) != NULL;
+        printf("export of PyTorch %s%s%s\n", *m.m->torch_version ? m.m->torch_version : "?",
+               !m.m->training ? ", decomposed: no_grad and detach may be lost" : evaluates ? "" : ", for training",
+               evaluates ? ", in evaluation mode: call model.train() before torch.export.export" : "");
         return 0;
     }
     wf_reraise(ctx, s);

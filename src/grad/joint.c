@@ -120,7 +120,8 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     int64_t leaf = o && o->predictions >= 0 && !own ? o->predictions : 0;
     WfVal x = user_output(to, wf_arena_printf(g->arena, "%lld", (long long)leaf));
     if (!own && !x)
-        wf_fail(g->ctx, WF_E_NO_LOSS, "the model has no tensor output %lld for --loss", (long long)leaf);
+        wf_fail_at(g->ctx, WF_E_NO_LOSS, NULL, "`weft info MODEL` lists the outputs.", "--loss has no tensor to be of: the model has no output %lld",
+                   (long long)leaf);
     WfVal loss = own ? x : option_loss(to, o, x);
     if (own && env->eval && (!loss || wf_numel(to, loss) != 1))
         return to; /* a model without a loss can still be evaluated */

@@ -69,6 +69,33 @@ static void put_model(const WfLoop *l, WfStr *s)
     wf_str_putc(s, '\n');
 }
 
+/* Which output the loss is of, where there are several and so another might be meant. */
+static void put_loss(const WfLoop *l, WfStr *s)
+{
+    const WfExe *x = l->t->exe;
+    const WfExeProgram *p = &x->program[WF_PROG_EVAL];
+    const char *loss = wf_loop_option(l, "loss"), *chosen = wf_loop_option(l, "predictions");
+    bool own = !*loss || !strcmp(loss, "none");
+    int outputs = 0;
+    const WfExeBuf *of = NULL;
+    for (int i = 0; i < p->n_outputs; i++) {
+        const WfExeOutput *o = &p->outputs[i];
+        bool named = o->role == WF_XOUT_USER && !strcmp(o->name, own ? "0" : "predictions");
+        outputs += o->role == WF_XOUT_USER && strcmp(o->name, "predictions");
+        of = named && o->buf >= 0 ? &p->bufs[o->buf] : of;
+    }
+    if (outputs < 2)
+        return;
+    bool first = own || *chosen == '-' || !*chosen;
+    wf_str_printf(s, "loss       %s output %s of %d", own ? "is" : wf_arena_printf(s->arena, "%s of", loss), first ? "0" : chosen, outputs);
+    for (int d = 0; of && d < of->rank; d++) {
+        wf_str_puts(s, d ? ", " : wf_arena_printf(s->arena, ", %s[", wf_dtype_name(of->dtype)));
+        int64_t size;
+        wf_str_puts(s, wf_elit(x->exprs, of->shape[d], &size) ? wf_arena_printf(s->arena, "%lld", (long long)size) : "*");
+    }
+    wf_str_printf(s, "%s%s\n", of && of->rank ? "]" : "", own ? "" : first ? ", the first; --predictions N takes another" : "");
+}
+
 static void put_memory(const WfLoop *l, WfStr *s)
 {
     const WfExe *x = l->t->exe;
@@ -127,6 +154,7 @@ void wf_loop_banner(const WfLoop *l)
                   wf_session_threads(l->t->session) > 1 ? "s" : "", wf_isa_name(wf_session_isa(l->t->session)));
     put_options(l, &s);
     put_model(l, &s);
+    put_loss(l, &s);
     put_memory(l, &s);
     put_batch(l, &s);
     if (l->t->comm)

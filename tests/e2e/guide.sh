@@ -131,6 +131,13 @@ data bad.safetensors x=F32:40x12:rand y=I64:40:mod4,0=9
 "$weft" train "$mlp" --data bad.safetensors --batch-size 8 --threads 1 --nproc 2 --steps 40 --out wrong >out 2>err </dev/null
 check "an error of a rank: one message" test "$(grep -cE '^error\[W[0-9]+\]: rank [01] .*input y: sample [0-9]+ of .* holds 9; 0 to 3 are allowed' err)" -eq 1
 
+# Several outputs: which one the loss is of.
+works "a loss of the model's own" train --steps 1
+check "is named" grep -qE '^loss       is output 0 of 2$' err
+works "a loss of another output" train --loss cross_entropy --predictions 1 --steps 1
+check "is named, too" grep -qE '^loss       cross_entropy of output 1 of 2, f32\[\*, 4\]$' err
+fails "an output that is not there" 2 "the model has no output 7" train --loss cross_entropy --predictions 7 --steps 1
+
 # info, plan, doctor.
 works "info" "$weft" info "$mlp"
 check "parameters by module" sh -c 'grep -qE "^module     a +384 parameters$" out && grep -qE "^module     o +132 parameters$" out'
