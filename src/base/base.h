@@ -249,6 +249,7 @@ WfJson *wf_json_load(WfCtx *ctx, const char *text, size_t n, const char *what, W
 /* YAML as the same kind of tree, released with the guard: plain scalars as in YAML 1.2's core schema, no text at all is null.
  * Raises WEFT_ERR_FILE with line and column, also for anchors, aliases, tags, keys twice, a second document, depth above 32. */
 WfJson *wf_yaml_parse(WfCtx *ctx, const char *text, size_t n, const char *what);
+bool wf_yaml_quote(const char *text, WfStr *out); /* as double-quoted YAML; false: it is no UTF-8 */
 
 /* safetensors: one file of named tensors. Header checked: sizes, overlaps, dtype. Tensors lie in the file, or in a copy where it
  * does not align them; _index leaves those where they are, too. */

@@ -158,7 +158,8 @@ const WfOptionRow wf_option_table[] = {
     {"eval-data", WF_OPTION_STRINGS, WF_GROUP_LOOP, SCALAR, AT(eval_data), "", "[NAME=]FILE", NO_RANGE,
      "data to evaluate with after every epoch, as --data; repeatable"},
     {"recipe", WF_OPTION_STRING, WF_GROUP_DATA, SCALAR, AT(recipe), "", "FILE", NO_RANGE,
-     "YAML file: what is done to the data of each input (scale, mean and std, crop, flip, one-hot, columns, ...; docs/data.md)"},
+     "YAML file: what is done to the data of each input (scale, mean and std, crop, flip, one-hot, columns, ...; docs/data.md); weft run and "
+     "eval: by default that beside --weights; none: without"},
     {"shuffle", WF_OPTION_BOOL, WF_GROUP_LOOP, SCALAR, AT(shuffle), "true", "", NO_RANGE,
      "visit the samples in another order in each epoch"},
     {"last-batch", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(last_batch), "drop", "drop|pad|short", NO_RANGE,

@@ -136,35 +136,10 @@ void wf_options_load(WfCtx *ctx, WfOptions *o, const char *path, WfStrings *word
 
 /* ---- writing ---- */
 
-/* Characters that YAML folds, takes for line breaks or refuses as they are: DEL, C1 controls, U+2028, U+2029, U+FEFF, U+FFFE,
- * U+FFFF. Does the UTF-8 text at c begin with one? Its code, else 0; *n: bytes of what it begins with. */
-static unsigned to_escape(const char *c, size_t *n)
-{
-    const unsigned char *u = (const unsigned char *)c;
-    *n = u[0] < 0x80 ? 1 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : 4;
-    unsigned code = *n == 1 ? u[0] : *n == 2 ? (u[0] & 31u) << 6 | (u[1] & 63u) : (u[0] & 15u) << 12 | (u[1] & 63u) << 6 | (u[2] & 63u);
-    bool odd = *n < 4 && ((code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff);
-    return odd ? code : 0;
-}
-
-/* Double-quoted YAML is JSON's text, but for those characters. */
 static void put_text(WfCtx *ctx, const char *text, WfStr *out)
 {
-    json_t *j = json_string(text);
-    char *quoted = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
-    json_decref(j);
-    if (!quoted)
+    if (!wf_yaml_quote(text, out))
         wf_fail(ctx, WF_E_CONFIG_VALUE, "a value is not UTF-8 text, which a settings file needs: %.60s", text);
-    for (const char *c = quoted; *c;) {
-        size_t n;
-        unsigned code = to_escape(c, &n);
-        if (code)
-            wf_str_printf(out, "\\u%04X", code);
-        else
-            wf_str_putn(out, c, n);
-        c += n;
-    }
-    free(quoted);
 }
 
 static void put_list(WfCtx *ctx, const WfOptions *o, const WfOptionRow *row, WfStr *out)

@@ -261,3 +261,36 @@ WfJson *wf_yaml_parse(WfCtx *ctx, const char *text, size_t n, const char *what)
     wf_arena_free(a);
     return root;
 }
+
+/* ---- writing: double-quoted YAML is JSON's text, but for some characters ---- */
+
+/* Characters that YAML folds, takes for line breaks or refuses as they are: DEL, C1 controls, U+2028, U+2029, U+FEFF, U+FFFE,
+ * U+FFFF. Does the UTF-8 text at c begin with one? Its code, else 0; *n: bytes of what it begins with. */
+static unsigned to_escape(const char *c, size_t *n)
+{
+    const unsigned char *u = (const unsigned char *)c;
+    *n = u[0] < 0x80 ? 1 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : 4;
+    unsigned code = *n == 1 ? u[0] : *n == 2 ? (u[0] & 31u) << 6 | (u[1] & 63u) : (u[0] & 15u) << 12 | (u[1] & 63u) << 6 | (u[2] & 63u);
+    bool odd = *n < 4 && ((code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff);
+    return odd ? code : 0;
+}
+
+bool wf_yaml_quote(const char *text, WfStr *out)
+{
+    json_t *j = json_string(text);
+    char *quoted = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+    json_decref(j);
+    if (!quoted)
+        return false;
+    for (const char *c = quoted; *c;) {
+        size_t n;
+        unsigned code = to_escape(c, &n);
+        if (code)
+            wf_str_printf(out, "\\u%04X", code);
+        else
+            wf_str_putn(out, c, n);
+        c += n;
+    }
+    free(quoted);
+    return true;
+}

@@ -35,13 +35,15 @@ typedef struct {
 
 typedef enum { AFTER_FIELD, AFTER_RECORD, AFTER_FILE } After;
 
+static char *line_of(const Scanner *s) { return wf_arena_printf(s->op->a, "%s: line %lld", s->path, (long long)s->start); }
+
 static void WF_NORETURN WF_PRINTF(2, 3) bad(const Scanner *s, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     char *text = wf_arena_vprintf(s->op->a, fmt, ap);
     va_end(ap);
-    wf_fail_at(s->op->ctx, WF_E_TABLE, wf_arena_printf(s->op->a, "%s: line %lld", s->path, (long long)s->start), NULL, "data: %s", text);
+    wf_fail_at(s->op->ctx, WF_E_TABLE, line_of(s), NULL, "data: %s", text);
 }
 
 static int peek(Scanner *s)
@@ -213,22 +215,10 @@ static bool read_whole(const char *text, locale_t c, WfDtype dtype, int64_t *out
 typedef struct {
     Scanner *s;
     locale_t locale;
+    WfArena *scratch;
     WfDtype dtype;
     bool learn;          /* categories that are new get the next number */
 } Parser;
-
-static void put_categories(WfStr *out, const WfMap *m)
-{
-    for (int i = 0; i < wf_map_count(m) && i < SHOWN; i++) {
-        size_t n;
-        int64_t value;
-        const char *name = wf_map_at(m, i, &n, &value);
-        wf_str_puts(out, i ? ", " : "");
-        wf_str_putn(out, name, n);
-    }
-    if (wf_map_count(m) > SHOWN)
-        wf_str_printf(out, ", and %d more", wf_map_count(m) - SHOWN);
-}
 
 static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
 {
@@ -245,9 +235,13 @@ static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
         if (!wf_map_get(c->categories, text, &whole)) {
             if (c->closed || !p->learn) {
                 WfStr have = {.arena = p->s->op->a};
-                put_categories(&have, c->categories);
-                bad(p->s, "column %s: \"%.60s\" is no category; there are %s", c->name, text, have.n ? have.at : "none");
+                wf_categories_print(c->categories, SHOWN, &have);
+                wf_fail_at(p->s->op->ctx, WF_E_TABLE, line_of(p->s), "A model knows the categories that it was trained with, and no others.",
+                           "data: column %s: \"%.60s\" is no category; there are %s", c->name, text, have.n ? have.at : "none");
             }
+            if (!wf_yaml_quote(text, &(WfStr){.arena = p->scratch}))
+                wf_fail_at(p->s->op->ctx, WF_E_TABLE, line_of(p->s), "Convert the file, for example by iconv -f latin1 -t utf8.",
+                           "data: column %s: the category \"%.60s\" is not UTF-8 text", c->name, text);
             whole = wf_map_count(c->categories);
             wf_map_put(c->categories, text, whole);
         }
@@ -274,7 +268,7 @@ static void read_rows(WfOpening *op, const WfDataFile *f, WfCsvColumn *columns, 
     const Table *t = f->own;
     WfArena *scratch = wf_arena_scratch(op->ctx);
     Scanner s = begin(op, scratch, f, t->delimiter);
-    Parser p = {.s = &s, .dtype = dtype, .learn = op->use == WF_DATA_TRAIN, .locale = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
+    Parser p = {.s = &s, .scratch = scratch, .dtype = dtype, .learn = op->use == WF_DATA_TRAIN, .locale = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
     size_t size = wf_dtype_size(dtype);
     if (p.locale == (locale_t)0)
         wf_fail(op->ctx, WF_E_MEMORY, "out of memory");
@@ -306,7 +300,7 @@ static int find_column(WfOpening *op, const WfDataFile *f, const char *name)
 static void tell_categories(WfOpening *op, const WfCsvColumn *c)
 {
     WfStr s = {.arena = op->a};
-    put_categories(&s, c->categories);
+    wf_categories_print(c->categories, SHOWN, &s);
     wf_log(op->ctx, WF_LOG_INFO, "data: %d categories of column %s, in order: %s", wf_map_count(c->categories), c->name, s.n ? s.at : "");
 }
 
@@ -336,7 +330,7 @@ static bool csv_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
     for (int i = 0; i < n; i++) {
         places[find_column(op, f, columns[i].name)] = i;
         if (columns[i].text && !columns[i].closed && op->use == WF_DATA_PREDICT)
-            wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, "The training printed it: categories: {column: [first, second, ...]}",
+            wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, "weft train writes it to OUT/" WF_RECIPE_FILE ": name that as --recipe.",
                        "recipe: %s.categories: the order of %s is that of the training data, which predicting does not see", in->name,
                        columns[i].name);
     }

@@ -31,13 +31,17 @@ typedef struct {
     WfColumn *columns;   /* one per input, in the order of the inputs */
     int n;
     uint64_t recipe;     /* hash of the recipe's text; 0: none */
+    const char *learned; /* training data: the recipe with the categories that they made; NULL: there is no recipe */
     bool slow;           /* reading it is work, as decoding pictures is */
 } WfDataset;
 
 typedef enum { WF_DATA_TRAIN, WF_DATA_EVAL, WF_DATA_PREDICT } WfDataUse;
 
+/* What weft train leaves beside the weights: the dataset's `learned`. */
+#define WF_RECIPE_FILE "recipe.yaml"
+
 /* Opens the files of --data (of --eval-data for WF_DATA_EVAL) with --recipe; docs/data.md says what they may be. They live as
- * long as the arena. Random crops and flips are for WF_DATA_TRAIN; WF_DATA_PREDICT passes over files for inputs that are not
+ * long as the arena. WF_DATA_PREDICT takes the recipe that lies beside --weights, or the categories of that one. Random crops and flips are for WF_DATA_TRAIN; WF_DATA_PREDICT passes over files for inputs that are not
  * among those asked for. Raises WEFT_ERR_DATA with the input's name, what was found and what was expected (a missing or
  * unknown input, another dtype or shape, different numbers of samples), WEFT_ERR_FILE for what is damaged, WEFT_ERR_USAGE
  * for a wrong recipe. `inputs` must outlive the dataset. */

@@ -322,8 +322,7 @@ WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse
     d->ctx = ctx;
     d->n = n;
     d->columns = WF_NEWN(a, WfColumn, (size_t)n);
-    if (o->recipe)
-        wf_recipe_read(&all.op, o->recipe, &d->recipe);
+    wf_recipe_open(&all.op, o, &d->recipe);
     open_sources(&all, use == WF_DATA_EVAL ? &o->eval_data : &o->data);
     for (int i = 0; i < n && use == WF_DATA_EVAL && taught; i++)
         taught = !learns(&all, &inputs[i]);
@@ -345,6 +344,8 @@ WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse
     for (int i = 0; i < all.n_sources; i++)
         if (!all.sources[i].used && !all.sources[i].skipped)
             wf_fail_at(ctx, WF_E_DATA_WHICH, all.sources[i].text, NULL, "data: the file feeds no input");
+    if (use == WF_DATA_TRAIN && all.op.tree)
+        d->learned = wf_recipe_learned(&all.op);
     return d;
 }
 

@@ -92,9 +92,16 @@ typedef struct {
     WfStrings *classes;  /* of pictures, once a folder was opened */
     WfRecipes recipes;
     const char *recipe;  /* its path */
+    void *tree;          /* it, as JSON */
 } WfOpening;
 /* Reads --recipe into op->recipes; *hash gets that of its bytes. Raises WEFT_ERR_USAGE naming file and key. */
 void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash);
+/* Opens what --recipe says, or what lies beside --weights (learned.c). */
+void wf_recipe_open(WfOpening *op, const WfOptions *o, uint64_t *hash);
+/* The first `most` categories, quoted, in order. */
+void wf_categories_print(const WfMap *m, int most, WfStr *out);
+/* The recipe once more, with lists in place of `auto`. */
+char *wf_recipe_learned(const WfOpening *op);
 const WfRecipe *wf_recipe_of(const WfOpening *op, const char *input); /* wf_recipe_none where there is none */
 bool wf_recipe_learns(const WfRecipe *r);  /* does it hold categories that the training data decide? */
 const char *wf_recipe_foreign(const WfRecipe *r, unsigned uses);      /* a key of another use; NULL: there is none */

@@ -328,5 +328,6 @@ void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash)
                        "recipe: the model has no input %s", name);
     }
     op->recipe = wf_arena_strdup(op->a, path);
+    op->tree = root;
     wf_arena_free(scratch);
 }

@@ -96,6 +96,8 @@ void wf_loop_open_out(WfLoop *l)
     wf_mkdirs(l->t->ctx, out);
     if (same)
         keep_metrics(l);
+    if (l->data->learned)
+        wf_write_file(l->t->ctx, wf_loop_path(l, WF_RECIPE_FILE), l->data->learned, strlen(l->data->learned));
     l->metrics = fopen(wf_loop_path(l, "metrics.jsonl"), same ? "a" : "w");
     if (!l->metrics)
         wf_fail(l->t->ctx, WF_E_METRICS, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));

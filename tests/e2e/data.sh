@@ -63,7 +63,7 @@ fails "a misspelt input" 1 "the model has no input target; its inputs are idx, t
 check "the nearest is named" grep -qF "did you mean targets?" err
 fails "a glob that nothing fits" 1 "no file fits the pattern" tokens --data "idx,targets=none_*.bin"
 printf '\x10\x27' | dd of=raw_0.bin bs=1 seek=40 conv=notrunc 2>/dev/null # token 20 becomes 10000, which the model has not
-fails "a token beyond the vocabulary" 1 "10000 is out of range" tokens --data idx,targets=raw_0.bin --no-shuffle
+fails "a token beyond the vocabulary" 1 "holds 10000; 0 to 60 are allowed" tokens --data idx,targets=raw_0.bin --no-shuffle
 
 # The recipe of docs/data.md, as it stands there, with a table for it: the loss of the first steps is the mean square of what the
 # model gives for the numbers that the recipe makes (1e-5: sums of 16 in float32).
@@ -100,6 +100,39 @@ echo '{x: {columns: [area], colums: [1]}}' >bad.yaml
 fails "a key that is none" 2 "recipe: x: there is no key colums; did you mean columns?" "$weft" train "$linreg" --data x,y=houses.csv \
     --recipe bad.yaml --steps 1
 works "predictions by the same recipe" "$weft" run "$linreg" --data x,y=houses.csv --recipe houses.yaml --out p.safetensors
+
+# Categories that the training data make, in the order in which they appear, go with the weights.
+sed 's/{city: \[.*\]}/{city: auto}/' houses.yaml >auto.yaml
+python3 -c 'import struct; h = repr({"descr": "<f4", "fortran_order": False, "shape": (16, 4)}); h = h.ljust(117) + "\n"
+open("x4.npy", "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + h.encode() + bytes(256))'
+works "categories by the data" "$weft" train "$linreg" --data x,y=houses.csv --recipe auto.yaml --no-shuffle --threads 1 --optimizer sgd \
+    --lr 1e-3 --steps 2 --out auto
+check "are told, quoted" grep -qE '3 categories of column city, in order: ("(Berlin|Paris|Rome)"(, )?){3}$' err
+check "and kept" grep -qE '^  categories: \{"city": \[("(Berlin|Paris|Rome)"(, )?){3}\]\}$' auto/recipe.yaml
+# the same houses backwards: learnt anew, the categories would have other numbers
+{ head -1 houses.csv; tail -n +2 houses.csv | tac; } >backwards.csv
+works "predictions in the training's order" "$weft" run "$linreg" --weights auto/final.safetensors --data x=houses.csv --recipe auto/recipe.yaml \
+    --out p1.safetensors
+works "without a recipe it is the one beside the weights" "$weft" run "$linreg" --weights auto/final.safetensors --data x=backwards.csv --out p2.safetensors
+check "which is said" grep -qF "the recipe is auto/recipe.yaml, beside the weights" err
+works "auto takes the categories from there" "$weft" run "$linreg" --weights auto/best.safetensors --data x=backwards.csv --recipe auto.yaml --out p3.safetensors
+check "which is said, too" grep -qF "the categories of column city are those of auto/recipe.yaml" err
+check "all the same" python3 - <<'P'
+from tensors import read, values
+a, b, c = ([v for t in read(f"p{i}.safetensors").values() for v in values(t)] for i in (1, 2, 3))
+assert len(a) == 40 and a == b[::-1] and b == c, (a, b, c)
+P
+works "metrics, too" "$weft" eval "$linreg" --weights auto/final.safetensors --data x,y=backwards.csv --loss mse --metrics loss
+sed '$s/"[A-Z][a-z]*"/Oslo/' backwards.csv >oslo.csv
+fails "another category" 1 'column city: "Oslo" is no category; there are "' "$weft" run "$linreg" --weights auto/final.safetensors --data x=oslo.csv \
+    --out p4.safetensors
+check "in its line" grep -qF -- '--> oslo.csv: line 41' err
+check "and nothing is written" test ! -e p4.safetensors
+fails "no list anywhere" 2 "the order of city is that of the training data" "$weft" run "$linreg" --data x=houses.csv --recipe auto.yaml --out p4.safetensors
+check "says where it is" grep -qF "OUT/recipe.yaml" err
+works "and none: without" "$weft" run "$linreg" --weights auto/final.safetensors --recipe none --data x=x4.npy --out p4.safetensors
+sed 's/Paris/Par\xefs/' houses.csv >latin1.csv
+fails "categories of another encoding" 1 'the category "Par' "$weft" train "$linreg" --data x,y=latin1.csv --recipe auto.yaml --steps 1
 
 # Random crops: a run that is resumed sees those of one that nothing stopped.
 lenet=$refs/lenet_sgd_nesterov/model.pt2

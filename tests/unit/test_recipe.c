@@ -280,7 +280,7 @@ static void quotes_fills_and_categories(void **state)
     f->o.eval_data.n = 0;
     give(f, table(f, "e.tsv", "city\tsex\tlabel\ta b\tc\"d\nBerlin\tm\tyes\t1\t2\n"));
     assert_int_equal(wf_guard(f->ctx, do_open, f), WEFT_ERR_DATA);
-    assert_non_null(strstr(f->ctx->diag.message, "column city: \"Berlin\" is no category; there are New\nYork, \"NY\", Roma, New"));
+    assert_non_null(strstr(f->ctx->diag.message, "column city: \"Berlin\" is no category; there are \"New\\nYork, \\\"NY\\\"\", \"Roma\", \"New\""));
     f->use = WF_DATA_PREDICT;
     refused_as(f, WEFT_ERR_USAGE, "recipe: x.categories: the order of city is that of the training data");
 }
