@@ -30,14 +30,15 @@ def measured(wire, cache):
 
 
 def step(wire, model, cache, steps, *flags):
-    """Median step in ms, and M parameters."""
+    """Median step in ms, and millions of parameters."""
     folder = os.path.join(bench.WORK, model)
     out, err = wire.mpirun([bench.WEFT, "bench", os.path.join(folder, "model.pt2"), "--data",
                             bench.repeated(os.path.join(folder, "inputs.safetensors"), 2), "--no-shuffle", "--threads", "1",
                             "--steps", str(steps + 4), "--buffers", "none", "--cache-dir", cache,
                             *{**bench.WORKLOADS, **bench.MORE}[model], *flags])
     ms = re.search(r"step: ([0-9.]+) ms(?: with reductions, ([0-9.]+) ms)?", out).groups()
-    return float(ms[1] or ms[0]), float(re.search(r"([0-9.]+) M parameters", err).group(1))
+    weights = re.search(r"([0-9,]+) parameters", err).group(1)
+    return float(ms[1] or ms[0]), int(weights.replace(",", "")) / 1e6
 
 
 def fusion(a, model, delay):
