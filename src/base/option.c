@@ -190,7 +190,8 @@ const WfOptionRow wf_option_table[] = {
      "print all options and where each comes from, as such a file, and stop"},
     {"dry-run", WF_OPTION_BOOL, WF_GROUP_LOOP, SCALAR, AT(dry_run), "false", "", NO_RANGE,
      "weft train: compile, read the data, print what would run and its memory, and stop; nothing is written to --out"},
-    {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o"},
+    {"out", WF_OPTION_STRING, WF_GROUP_OUTPUT, SCALAR, AT(out), "", "PATH", NO_RANGE, "where results go; also -o. A file of the same kind is replaced, as a whole; others, and what is read, are left alone. weft train: a new or "
+     "empty folder"},
     {"log-every", WF_OPTION_INT, WF_GROUP_LOOP, SCALAR, AT(log_every), "10", "N", COUNT(1), "steps between lines"},
     {"checkpoint-every", WF_OPTION_INT, WF_GROUP_LOOP, SCALAR, AT(checkpoint_every), "none", "N", COUNT(1),
      "write a checkpoint to OUT/checkpoints every N steps, at the end, and on Ctrl-C"},

@@ -94,6 +94,8 @@ int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         wf_fail_at(ctx, WF_E_EXPORT_SOURCE, NULL, "Name the .pt2 that it was compiled from.",
                    "%s: a compiled step holds no export that could be written", words->at[0]);
     WfTensors *values = values_of(p);
+    wf_cli_target(ctx, o, words, ends(o->out, ".pt2") ? WF_TARGET_EXPORT : ends(o->out, ".onnx") ? WF_TARGET_ONNX : WF_TARGET_WEIGHTS,
+                  values->n ? values->at[0].name : "");
     if (ends(o->out, ".pt2"))
         wf_pt2_rewrite(ctx, words->at[0], values, o->out);
     else if (ends(o->out, ".onnx"))

@@ -18,9 +18,11 @@ int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 
 int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
-    weft_program *p = wf_cli_open(ctx, o, words);
-    if (!o->out)
+    if (words->n && !o->out)
         wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the file to write with -o STEP.weft");
+    if (o->out)
+        wf_cli_target(ctx, o, words, WF_TARGET_STEP, NULL);
+    weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);
     wf_program_save(p, o->out);

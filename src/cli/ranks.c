@@ -32,5 +32,7 @@ WfLinkKind wf_cli_link(const WfComm *c) { return strstr(wf_comm_describe(c), "tr
 int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out)
 {
     WfLaunch l = {.nproc = nproc, .argv = argv, .interrupt = wf_cli_process.signal, .out = out};
-    return wf_launch(ctx, &l);
+    int code = wf_launch(ctx, &l);
+    wf_check_cancel(ctx); /* ranks that a signal stopped leave the last word to the launcher, as one process has it */
+    return code;
 }

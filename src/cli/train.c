@@ -28,6 +28,8 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
     if (words->n && !o->data.n) /* without a model, that is what is missing first */
         wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the training data with --data FILE.safetensors or --data INPUT=FILE");
     WfComm *comm = wf_cli_join(ctx, o);
+    if (!comm || !wf_comm_rank(comm))
+        wf_train_check_out(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
     bool launches = o->nproc > 1 && !comm;
     if (comm)

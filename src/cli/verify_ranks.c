@@ -79,7 +79,7 @@ void wf_verify_by_ranks(VerifyCase *c)
     WfDefer *cleanup = wf_defer(c->ctx, remove_file, file);
     int code = wf_cli_launch(c->ctx, c->ranks, rank_command(c, file), NULL);
     if (code)
-        wf_fail(c->ctx, WF_E_CANCELLED, "interrupted");
+        wf_fail(c->ctx, WF_E_CANCELLED, "stopped on request");
     WfFile *f = wf_file_map(c->ctx, c->a, file);
     json_t *found = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, file), *o;
     json_object_foreach(json_object_get(found, "groups"), key, o) {

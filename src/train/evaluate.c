@@ -98,7 +98,7 @@ WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d)
     Job job = {&l, d, m};
     weft_status s = wf_guard(t->ctx, evaluate_all, &job);
     if (s != WEFT_OK) {
-        WfFailure f = wf_train_failure(t, s);
+        WfCaught f = wf_train_failure(t, s);
         wf_train_fail(t, &f, l.fed.data, l.fed.data ? wf_loop_fed(&l) : NULL);
     }
     return m;

@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-WfFailure wf_train_failure(WfTraining *t, weft_status s)
+WfCaught wf_train_failure(WfTraining *t, weft_status s)
 {
     const WfDiag *d = &t->ctx->diag;
     WfArena *a = t->arena;
-    return (WfFailure){s, d->kind, wf_arena_strdup(a, d->message), d->place ? wf_arena_strdup(a, d->place) : NULL,
+    return (WfCaught){s, d->kind, wf_arena_strdup(a, d->message), d->place ? wf_arena_strdup(a, d->place) : NULL,
                        d->hint ? wf_arena_strdup(a, d->hint) : NULL, d->told};
 }
 
 /* The message of an index that is out of range, with its sample; NULL: another failure, or the sample is not known. */
-static char *index_message(WfTraining *t, const WfFailure *failure, const WfDataset *d, const int64_t *index)
+static char *index_message(WfTraining *t, const WfCaught *failure, const WfDataset *d, const int64_t *index)
 {
     const WfIndexFault *f = wf_session_fault(t->session);
     WfStr where = {.arena = t->arena}, text = {.arena = t->arena};
@@ -25,7 +25,7 @@ static char *index_message(WfTraining *t, const WfFailure *failure, const WfData
     return text.at;
 }
 
-void wf_train_fail(WfTraining *t, const WfFailure *f, const WfDataset *d, const int64_t *index)
+void wf_train_fail(WfTraining *t, const WfCaught *f, const WfDataset *d, const int64_t *index)
 {
     char *message = index_message(t, f, d, index);
     if (f->told)

@@ -139,11 +139,6 @@ static void resume(WfLoop *l)
 {
     const WfOptions *o = l->t->options;
     bool found = o->resume && wf_checkpoint_load(l->t, &l->mark);
-    if (o->resume && !found && wf_file_exists(wf_train_path(l->t->arena, o->resume, "final.safetensors")) &&
-        !wf_file_exists(wf_train_path(l->t->arena, o->resume, "checkpoints")))
-        wf_fail_at(l->t->ctx, WF_E_OUT_TAKEN, o->resume, "Begin with its weights: --weights DIR/final.safetensors and another --out.",
-                   "the folder holds a run that ended without checkpoints, so there is nothing to resume, and beginning anew would "
-                   "overwrite it");
     l->from = l->mark.step;
     l->saved = found ? l->from : -1;
     if (o->resume && !l->rank && found)
@@ -271,7 +266,7 @@ void wf_train(WfTraining *t)
     wf_loop_start_ahead(&l, scratch);
     weft_status s = wf_guard(t->ctx, epochs, &l);
     wf_arena_free(scratch);
-    WfFailure failure = {0};
+    WfCaught failure = {0};
     if (s == WEFT_OK || s == WEFT_ERR_CANCELLED) { /* also on Ctrl-C: the last whole step is kept */
         keep(&l);
         wf_loop_summary(&l);

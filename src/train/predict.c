@@ -142,7 +142,7 @@ int64_t wf_predict(WfTraining *t, const char *path)
     allocate(&r);
     weft_status s = wf_guard(t->ctx, predict, &r);
     if (s != WEFT_OK) {
-        WfFailure f = wf_train_failure(t, s);
+        WfCaught f = wf_train_failure(t, s);
         wf_train_fail(t, &f, r.data, r.index);
     }
     wf_out_commit(r.out);

@@ -120,7 +120,7 @@ void wf_ranks_check_cancel(WfTraining *t)
     wf_comm_run(t->comm, wf_comm_world(t->comm), &op);
     if (stop) {
         wf_comm_stop(t->comm); /* the first to leave must not look like a failure to one that is still in the reduction */
-        wf_fail(t->ctx, WF_E_CANCELLED, "interrupted");
+        wf_fail(t->ctx, WF_E_CANCELLED, "stopped on request");
     }
 }
 

@@ -79,28 +79,40 @@ static void keep_metrics(WfLoop *l)
     wf_arena_free(a);
 }
 
+void wf_train_check_out(WfCtx *ctx, const WfOptions *o)
+{
+    struct stat st;
+    if (!o->out)
+        return;
+    WfArena *a = wf_arena_scratch(ctx);
+    bool ended = wf_file_exists(wf_train_path(a, o->out, "final.safetensors")), resumed = o->resume && same_folder(o->out, o->resume);
+    if (!stat(o->out, &st) && !S_ISDIR(st.st_mode))
+        wf_fail(ctx, WF_E_OUT_TAKEN, "--out %s is a file; name a folder", o->out);
+    if (resumed && ended && !wf_file_exists(wf_train_path(a, o->resume, "checkpoints")))
+        wf_fail_at(ctx, WF_E_OUT_TAKEN, o->resume, "Begin with its weights: --weights DIR/final.safetensors and another --out.",
+                   "the folder holds a run that ended without checkpoints, so there is nothing to resume, and beginning anew would "
+                   "overwrite it");
+    if (!resumed && (ended || wf_file_exists(wf_train_path(a, o->out, "metrics.jsonl"))))
+        wf_fail_at(ctx, WF_E_OUT_TAKEN, NULL, "Choose another folder, remove this one, or go on with --resume.",
+                   "--out %s already holds a run", o->out);
+    wf_arena_free(a);
+}
+
 void wf_loop_open_out(WfLoop *l)
 {
-    const char *out = l->t->options->out;
-    struct stat st;
-    if (!out || l->rank)
+    const WfOptions *o = l->t->options;
+    if (!o->out || l->rank)
         return;
-    if (!stat(out, &st) && !S_ISDIR(st.st_mode))
-        wf_fail(l->t->ctx, WF_E_OUT_TAKEN, "--out %s is a file; name a folder", out);
-    bool same = l->t->options->resume && same_folder(out, l->t->options->resume);
-    if (!same && (wf_file_exists(wf_loop_path(l, "final.safetensors")) ||
-                  wf_file_exists(wf_loop_path(l, "metrics.jsonl"))))
-        wf_fail_at(l->t->ctx, WF_E_OUT_TAKEN, NULL,
-                   "Choose another folder, remove this one, or go on with --resume.",
-                   "--out %s already holds a run", out);
-    wf_mkdirs(l->t->ctx, out);
+    wf_train_check_out(l->t->ctx, o); /* once more: it has been a while */
+    bool same = o->resume && same_folder(o->out, o->resume);
+    wf_mkdirs(l->t->ctx, o->out);
     if (same)
         keep_metrics(l);
     if (l->data->learned)
         wf_write_file(l->t->ctx, wf_loop_path(l, WF_RECIPE_FILE), l->data->learned, strlen(l->data->learned));
     l->metrics = fopen(wf_loop_path(l, "metrics.jsonl"), same ? "a" : "w");
     if (!l->metrics)
-        wf_fail(l->t->ctx, WF_E_METRICS, "%s/metrics.jsonl cannot be made: %s", out, strerror(errno));
-    if (l->t->options->tensorboard)
-        l->events = wf_events_open(l->t->ctx, l->t->arena, out, l->from);
+        wf_fail(l->t->ctx, WF_E_METRICS, "%s/metrics.jsonl cannot be made: %s", o->out, strerror(errno));
+    if (o->tensorboard)
+        l->events = wf_events_open(l->t->ctx, l->t->arena, o->out, l->from);
 }

@@ -119,13 +119,15 @@ void wf_ranks_check_cancel(WfTraining *t);
 void wf_ranks_add(WfTraining *t, double *values, int n);
 
 /* A failure that was caught, in the run's arena: others may happen before it is raised again. */
-typedef struct { weft_status status; int kind; char *message, *place, *hint; bool told; } WfFailure;
-WfFailure wf_train_failure(WfTraining *t, weft_status s);
+typedef struct { weft_status status; int kind; char *message, *place, *hint; bool told; } WfCaught;
+WfCaught wf_train_failure(WfTraining *t, weft_status s);
 /* Raises it; an index that is out of range with its sample of d (index: the samples of the rows that were fed). d may be NULL. */
-void wf_train_fail(WfTraining *t, const WfFailure *f, const WfDataset *d, const int64_t *index) WF_NORETURN;
+void wf_train_fail(WfTraining *t, const WfCaught *f, const WfDataset *d, const int64_t *index) WF_NORETURN;
 /* Trains as the options say (data, steps or epochs, schedule, out). Stops cleanly when the context is cancelled, or when data
  * or values do not let it go on: the weights of the last finished step are saved, then that is raised. */
 void wf_train(WfTraining *t);
+/* Raises WEFT_ERR_USAGE when --out is taken, by a run that --resume does not go on with, or by a file. Nothing is changed. */
+void wf_train_check_out(WfCtx *ctx, const WfOptions *o);
 /* The file `name` in the folder --out. */
 char *wf_train_path(WfArena *a, const char *out, const char *name);
 /* Runs the evaluation form over all rows of a dataset, the last batch padded and the padding not counted: --metrics. */

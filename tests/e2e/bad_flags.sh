@@ -34,6 +34,10 @@ works "an empty folder is fine" train --out empty
 check "with weights in it" test -s empty/final.safetensors
 touch file
 fails "a file instead of a folder" 2 "is a file; name a folder" train --out file
+fails "also before anything is compiled" 2 "already holds a run" train --out full --cache-dir untouched
+check "indeed" test ! -e untouched
+fails "and on several ranks" 2 "already holds a run" train --out full --nproc 2 --cache-dir untouched
+check "indeed, too" test ! -e untouched
 fails "a folder below a file" 1 "file" train --out file/run
 # Also as root: a device that is full, and folders that nobody can make.
 to_full() { "$@" >/dev/full; }
@@ -46,8 +50,8 @@ for verb in ops env "info $mlp" "graph $mlp --eval" "verify $refs/linreg_sgd --j
 done
 check "a reader that leaves is no failure" bash -c 'set -o pipefail; "$0" ops | head -1' "$weft"
 fails "a folder in /proc" 1 "cannot create the folder" train --out /proc/weft
-fails "a folder that is not there" 1 "No such file or directory" "$weft" compile "$mlp" -o nowhere/step.weft
-fails "a folder as the file" 1 "Is a directory" "$weft" run "$mlp" --data good.safetensors --batch-size 8 --out full
+fails "a folder that is not there" 1 "there is no folder nowhere/" "$weft" compile "$mlp" -o nowhere/step.weft
+fails "a folder as the file" 2 "full is a folder" "$weft" run "$mlp" --data good.safetensors --batch-size 8 --out full
 check "stays as it was" test "$(ls full)" = final.safetensors
 limited() { (ulimit -f 400; "$@"); }
 fails "a limit on file sizes" 1 "metrics.jsonl cannot be written: File too large" limited "$weft" train "$mlp" \

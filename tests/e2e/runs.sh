@@ -140,10 +140,12 @@ fails "weights of another model" 1 "missing:" "$weft" run "$refs/linreg_sgd/mode
 check "write nothing" test ! -e z.safetensors
 
 # Ctrl-C: the last whole step is kept, exit code 130. Started by Python, since a shell's background jobs ignore SIGINT.
-python3 - "$weft" "$mlp" >out 2>err <<'P'
+for ranks in 2 1; do
+    rm -rf stopped
+    python3 - "$weft" "$mlp" $ranks >out 2>err <<'P'
 import os, signal, subprocess, sys, time
 p = subprocess.Popen([sys.argv[1], "train", sys.argv[2], "--data", "good.safetensors", "--batch-size", "8", "--steps",
-                      "100000000", "--threads", "1", "--out", "stopped"], stderr=sys.stderr,
+                      "100000000", "--threads", "1", "--nproc", sys.argv[3], "--out", "stopped"], stderr=sys.stderr,
                      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 for _ in range(600):
     time.sleep(0.05)
@@ -152,7 +154,11 @@ for _ in range(600):
 p.send_signal(signal.SIGINT)
 sys.exit(p.wait(30))
 P
-say $(($? != 130)) "Ctrl-C ends with 130"
+    say $(($? != 130)) "Ctrl-C ends $ranks ranks with 130"
+    check "and with the same words" test "$(tail -3 err | sed 's/[0-9]* *;/N;/')" = "stopped after step N; weights are in stopped/final.safetensors
+error[W0601]: stopped on request
+  = note: weft explain W0601"
+done
 works "its weights can be used" "$weft" run "$mlp" --weights stopped/final.safetensors --data x.safetensors --out s.safetensors
 check "its metrics are whole lines" python3 -c 'import json; [json.loads(l) for l in open("stopped/metrics.jsonl")]'
 

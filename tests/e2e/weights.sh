@@ -154,7 +154,9 @@ works "its predictions" "$weft" run new.pt2 --data good.safetensors --batch-size
 check "are those of the weights" cmp new.out one.out
 works "its weights as one file" "$weft" export new.pt2 -o new.safetensors
 check "are the weights" cmp new.safetensors a/final.safetensors
-works "over itself" "$weft" export new.pt2 --weights a/final.safetensors -o new.pt2
+works "over an earlier one" "$weft" export "$mlp" --weights a/final.safetensors -o new.pt2
+fails "not over itself" 2 "new.pt2 would be written over: this command reads the model from there" "$weft" export new.pt2 \
+    --weights a/final.safetensors -o new.pt2
 works "is still read" "$weft" info new.pt2
 works "a compiled step" "$weft" compile "$mlp" -o step.weft
 fails "an export of a compiled step" 1 "holds no export" "$weft" export step.weft -o z.pt2
