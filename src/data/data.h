@@ -48,6 +48,9 @@ typedef enum { WF_DATA_TRAIN, WF_DATA_EVAL, WF_DATA_PREDICT } WfDataUse;
 WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n);
 /* One line per input that says where it comes from and what is done to it, for the banner. */
 void wf_dataset_describe(const WfDataset *d, WfStr *out);
+/* Tells other data of the same size apart, cheaply: a hash of types, shapes and what 16 samples spread over the files hold, before
+ * the recipe. Raises what reading them does. */
+uint64_t wf_dataset_fingerprint(const WfDataset *d);
 /* "sample 17 of FILE": where a sample of column c comes from, counted from 0 in its file. */
 void wf_dataset_place(const WfDataset *d, int c, int64_t sample, WfStr *out);
 /* Raises WEFT_ERR_DATA at the first value of a floating-point column that is not finite, naming sample and element. */

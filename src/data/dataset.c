@@ -378,6 +378,32 @@ static const WfPart *part_of(const WfFeed *f, int64_t sample)
     return &f->parts.at[lo];
 }
 
+uint64_t wf_dataset_fingerprint(const WfDataset *d)
+{
+    enum { LOOKS = 16 };
+    uint64_t h = 0;
+    WfDataFault fault = {0};
+    WfArena *a = wf_arena_scratch(d->ctx);
+    for (int i = 0; i < d->n; i++) {
+        const WfFeed *f = d->columns[i].feed;
+        const WfField *first = &f->parts.at[0].field;
+        size_t size = wf_field_sample_bytes(first);
+        uint8_t *sample = wf_arena_alloc(a, size + 1);
+        h = wf_hash64(d->columns[i].shape, (size_t)d->columns[i].rank * sizeof(int64_t), h);
+        h = wf_hash64(&first->dtype, sizeof first->dtype, h);
+        for (int64_t k = 0; k < LOOKS; k++) {
+            int64_t at = (int64_t)((double)(d->samples - 1) * (double)k / (LOOKS - 1));
+            const WfPart *p = part_of(f, at);
+            const WfVisit v = {.sample = at, .fault = &fault};
+            if (!p->field.read(&p->field, &v, at - p->first, 1, sample))
+                wf_data_raise(d->ctx, &fault);
+            h = wf_hash64(sample, size, h);
+        }
+    }
+    wf_arena_free(a);
+    return h;
+}
+
 void wf_dataset_place(const WfDataset *d, int c, int64_t sample, WfStr *out)
 {
     const WfPart *p = part_of(d->columns[c].feed, sample);

@@ -2,7 +2,7 @@
  * newest. A folder gets its name when everything in it is on the disk, LATEST follows the folder, and old folders go last
  * (first to a name that is no checkpoint's): whenever the machine stops, the newest whole one is there.
  *
- *   rank-R.wfck   "WEFTCKPT", version u32, zero u32, bytes of the header u64; the header (JSON: step, rank, and of each
+ *   rank-R.wfck   "WEFTCKPT", version u32, zero u32, bytes of the header u64; the header (JSON: job, step, rank, and of each
  *                 tensor name, dtype, shape, offset, bytes, xxh3); from the next multiple of 64 on the tensors, each at a
  *                 multiple of 64; xxh3 of everything before the first tensor. Little-endian. Rank 0 writes all that the
  *                 step keeps, the others their buffers, which may differ.
@@ -21,7 +21,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { VERSION = 1, PREFIX = 24, ALIGNMENT = 64, HEADER_MOST = 1 << 28, RANKS_MOST = 65536 };
+enum { VERSION = 2, PREFIX = 24, ALIGNMENT = 64, HEADER_MOST = 1 << 28, RANKS_MOST = 65536 };
 static const char magic[8] = "WEFTCKPT";
 
 typedef struct { uint64_t bytes, hash; } Shard;
@@ -62,7 +62,7 @@ static const char zeros[ALIGNMENT];
 
 static void put_zeros(WfOut *o, uint64_t n) { wf_out_write(o, zeros, n); }
 
-static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank)
+static Shard write_shard(WfTraining *t, const char *path, const char *job, int64_t step, int rank)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     WfTensor *at = room_for_tensors(t, a);
@@ -70,7 +70,7 @@ static Shard write_shard(WfTraining *t, const char *path, int64_t step, int rank
     WfStr h = {.arena = a};
     uint64_t offset = 0;
     wf_str_putn(&h, zeros, PREFIX); /* filled in below */
-    wf_str_printf(&h, "{\"step\": %lld, \"rank\": %d, \"tensors\": [", (long long)step, rank);
+    wf_str_printf(&h, "{\"job\": \"%s\", \"step\": %lld, \"rank\": %d, \"tensors\": [", job, (long long)step, rank);
     for (int i = 0; i < n; i++) {
         json_t *name = json_string(at[i].name);
         char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
@@ -125,6 +125,9 @@ static void write_manifest(WfTraining *t, const char *path, const WfMark *m, con
                   (long long)t->options->seed, t->options->shuffle ? "true" : "false",
                   wf_isa_name(wf_session_isa(t->session)), weft_version(), m->evaluated ? "true" : "false",
                   m->evaluation_due ? "true" : "false");
+    wf_str_printf(&s, "\"job\": \"%s\", \"total\": %lld, \"data\": \"%016llx\", \"recipe\": \"%016llx\", ", m->job, (long long)m->total,
+                  (unsigned long long)m->data, (unsigned long long)m->recipe);
+    wf_origin_print(t, &s);
     number(&s, "best", m->best);
     wf_str_printf(&s, "\"best_metric\": \"%s\", \"best_step\": %lld, \"stale\": %lld, ", m->best_metric ? m->best_metric : "",
                   (long long)m->best_step, (long long)m->stale);
@@ -209,18 +212,33 @@ static void check_space(WfTraining *t, const char *folder)
 
 static void remove_unfinished(void *path) { wf_remove_folder(path); }
 
-void wf_checkpoint_save(WfTraining *t, const WfMark *m)
+/* A name for a run that no other has. */
+static void name_job(WfTraining *t, char job[33])
 {
-    enum { NAME = 64 };
+    uint8_t random[16];
+    if (getentropy(random, sizeof random))
+        wf_fail(t->ctx, WF_E_IO, "the system gives no random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(job + 2 * i, 3, "%02x", random[i]);
+}
+
+/* What rank 0 tells the others of a checkpoint that is begun. */
+typedef struct { char name[64], job[33]; } Begun;
+
+void wf_checkpoint_save(WfTraining *t, WfMark *m)
+{
     int rank = t->comm ? wf_comm_rank(t->comm) : 0, ranks = t->comm ? wf_comm_size(t->comm) : 1;
     WfArena *a = wf_arena_scratch(t->ctx);
-    char *folder = wf_train_path(a, t->options->out, "checkpoints"), name[NAME] = {0};
-    char *names = WF_NEWN(a, char, (size_t)NAME * (size_t)ranks), *temp;
+    char *folder = wf_train_path(a, t->options->out, "checkpoints"), *temp;
+    Begun mine_begun = {0}, *begun = WF_NEWN(a, Begun, (size_t)ranks);
     Shard *shards = WF_NEWN(a, Shard, (size_t)ranks);
     WfDefer *unfinished = NULL;
-    snprintf(name, sizeof name, "step-%lld.tmp.%ld", (long long)m->step, (long)getpid());
+    snprintf(mine_begun.name, sizeof mine_begun.name, "step-%lld.tmp.%ld", (long long)m->step, (long)getpid());
+    if (!rank && !*m->job)
+        name_job(t, m->job);
+    memcpy(mine_begun.job, m->job, sizeof m->job);
     if (!rank) {
-        temp = wf_arena_printf(a, "%s/%s", folder, name);
+        temp = wf_arena_printf(a, "%s/%s", folder, mine_begun.name);
         wf_mkdirs(t->ctx, folder);
         prune(t, folder, INT32_MAX);
         check_space(t, folder);
@@ -228,14 +246,14 @@ void wf_checkpoint_save(WfTraining *t, const WfMark *m)
         wf_mkdirs(t->ctx, temp);
         unfinished = wf_defer(t->ctx, remove_unfinished, temp);
     }
-    memcpy(names, name, NAME);
+    begun[0] = mine_begun;
     if (ranks > 1)
-        wf_comm_exchange(t->comm, name, NAME, names, 0, "the checkpoint");
-    temp = wf_arena_printf(a, "%s/%s", folder, names);
+        wf_comm_exchange(t->comm, &mine_begun, sizeof mine_begun, begun, 0, "the checkpoint");
+    temp = wf_arena_printf(a, "%s/%s", folder, begun[0].name);
     if (rank && !wf_file_exists(temp))
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_FOLDER, temp, "Name a folder that all hosts share.", "rank %d does not see the checkpoint's folder",
                    rank);
-    Shard mine = write_shard(t, wf_arena_printf(a, "%s/rank-%d.wfck", temp, rank), m->step, rank);
+    Shard mine = write_shard(t, wf_arena_printf(a, "%s/rank-%d.wfck", temp, rank), begun[0].job, m->step, rank);
     shards[0] = mine;
     if (ranks > 1)
         wf_comm_exchange(t->comm, &mine, sizeof mine, shards, 0, "the checkpoint");
@@ -256,8 +274,8 @@ void wf_checkpoint_save(WfTraining *t, const WfMark *m)
 
 /* ---- reading ------------------------------------------------------------------------------------ */
 
-/* Tensors of a rank's file, each checked against its checksum. `want`: size and checksum of the MANIFEST. */
-static WfTensor *read_shard(WfCtx *ctx, WfArena *a, const char *path, Shard want, int64_t step, int rank, int *n)
+/* Tensors of a rank's file, each checked against its checksum. `want`: size and checksum of the MANIFEST, `job`: its run. */
+static WfTensor *read_shard(WfCtx *ctx, WfArena *a, const char *path, Shard want, const char *job, int64_t step, int rank, int *n)
 {
     WfFile *f = wf_file_map(ctx, a, path);
     uint64_t size = 0, hash = 0;
@@ -269,11 +287,16 @@ static WfTensor *read_shard(WfCtx *ctx, WfArena *a, const char *path, Shard want
         bad(ctx, path, "it is no checkpoint of this version of Weft");
     if (size > HEADER_MOST || PREFIX + size > f->size - 8 || up(PREFIX + size) > f->size - 8)
         bad(ctx, path, "its header reaches beyond its end");
-    if (hash != want.hash || wf_hash64(f->at, PREFIX + size, 0) != hash)
+    if (wf_hash64(f->at, PREFIX + size, 0) != hash)
         bad(ctx, path, "the checksum of its header does not match");
     WfDefer *release;
     json_t *j = wf_json_load(ctx, (const char *)f->at + PREFIX, size, path, &release), *list, *item;
     json_int_t at_step, at_rank;
+    const char *of;
+    if (!json_unpack(j, "{s:s}", "job", &of) && strcmp(of, job))
+        bad(ctx, path, "it is of another run (%.32s) than the MANIFEST (%.32s)", of, job);
+    if (hash != want.hash)
+        bad(ctx, path, "it is not the file that the MANIFEST speaks of");
     if (json_unpack(j, "{s:I, s:I, s:o}", "step", &at_step, "rank", &at_rank, "tensors", &list) || !json_is_array(list) ||
         at_step != step || at_rank != rank)
         bad(ctx, path, "its header is not that of rank %d at step %lld", rank, (long long)step);
@@ -311,6 +334,7 @@ typedef struct {
     Shard *shards;
     int ranks;
     const char *model;
+    const json_t *options;
     json_int_t seed;
     bool shuffle;
     WfTensor *shared; /* of rank 0's file, on rank 0: read when it is checked */
@@ -329,23 +353,25 @@ static void read_manifest(Candidate *c)
     memcpy(sum, f->at + f->size - 17, 16);
     if (wf_hash64(f->at, f->size - 17, 0) != strtoull(sum, NULL, 16))
         bad(ctx, path, "its checksum does not match");
-    WfDefer *release;
-    json_t *j = wf_json_load(ctx, (const char *)f->at, f->size - 17, path, &release), *files, *item, *best = NULL;
-    json_int_t format, step, ranks, samples, rows, epoch, before = 0, best_step = 0, stale = 0;
-    const char *model, *watched = "";
+    json_t *j = wf_json_parse(ctx, (const char *)f->at, f->size - 17, path), *files, *item, *options, *best = NULL;
+    json_int_t format, step, ranks, samples, rows, epoch, total, before = 0, best_step = 0, stale = 0;
+    const char *model, *job, *data, *recipe, *watched = "";
     int shuffle, evaluated, due;
-    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s?I, s:I, s:b, s:b, s:b, s?o, s?s, s?I, s?I, s:o}", "format", &format, "step", &step,
+    if (json_unpack(j, "{s:I, s:I, s:I, s:s, s:I, s:I, s:I, s?I, s:I, s:b, s:b, s:b, s?o, s?s, s?I, s?I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", &format, "step", &step,
                     "ranks", &ranks, "model", &model, "samples", &samples, "step_rows", &rows, "epoch_steps", &epoch, "steps_before", &before, "seed", &c->seed, "shuffle",
-                    &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best", &best, "best_metric", &watched, "best_step", &best_step, "stale", &stale, "files", &files) ||
+                    &shuffle, "evaluated", &evaluated, "evaluation_due", &due, "best", &best, "best_metric", &watched, "best_step", &best_step, "stale", &stale, "job", &job, "total", &total, "data", &data, "recipe", &recipe, "options", &options, "files", &files) ||
+        strlen(job) >= sizeof c->mark->job ||
         format != VERSION || step != c->step || before < 0 || stale < 0 || ranks < 1 || ranks > RANKS_MOST || json_array_size(files) != (size_t)ranks)
         bad(ctx, path, "it is no MANIFEST of step %lld and of this version of Weft", (long long)c->step);
     c->shards = WF_NEWN(c->a, Shard, (size_t)ranks);
     c->ranks = (int)ranks;
     c->model = wf_arena_strdup(c->a, model);
+    c->options = json_is_object(options) ? options : NULL;
     c->shuffle = shuffle;
-    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .before = before, .evaluated = evaluated, .evaluation_due = due,
+    *c->mark = (WfMark){.step = step, .samples = samples, .step_rows = rows, .epoch_steps = epoch, .before = before, .total = total, .data = strtoull(data, NULL, 16), .recipe = strtoull(recipe, NULL, 16), .evaluated = evaluated, .evaluation_due = due,
                         .best = best && json_is_number(best) ? json_number_value(best) : -INFINITY, .best_step = best_step, .stale = stale,
                         .best_metric = *watched ? wf_arena_strdup(c->t->arena, watched) : NULL};
+    memcpy(c->mark->job, job, strlen(job) + 1);
     size_t i;
     json_array_foreach(files, i, item)
     {
@@ -355,13 +381,12 @@ static void read_manifest(Candidate *c)
             bad(ctx, path, "its list of files is incomplete");
         c->shards[i] = (Shard){(uint64_t)bytes, strtoull(hash, NULL, 16)};
     }
-    wf_defer_run(release);
 }
 
 static WfTensor *shard_of(Candidate *c, WfArena *a, int rank, int *n)
 {
     char *path = wf_arena_printf(a, "%s/step-%lld/rank-%d.wfck", c->folder, (long long)c->step, rank);
-    return read_shard(c->t->ctx, a, path, c->shards[rank], c->step, rank, n);
+    return read_shard(c->t->ctx, a, path, c->shards[rank], c->mark->job, c->step, rank, n);
 }
 
 /* Reads everything once: what is damaged shows before anything changes. */
@@ -390,6 +415,14 @@ static void compare(const Candidate *c, const WfMark *now)
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the data that the run began with.",
                    "the run began with %lld training samples, and there are %lld", (long long)c->mark->samples,
                    (long long)now->samples);
+    if (c->mark->recipe != now->recipe)
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the recipe that the run began with, or begin anew with --weights.",
+                   "the recipe is another one than the run began with");
+    if (c->mark->data != now->data)
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place,
+                   "Resume with the data that the run began with. To train on with other data, begin a new run with its weights: --weights, "
+                   "--optimizer-state.",
+                   "the training data are other ones than the run began with, although as many");
     if (c->mark->step_rows != now->step_rows)
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Batch size, --accumulate and ranks must make the same number of rows.",
                    "a step of the run had %lld rows (all ranks and micro-batches together), and now has %lld",
@@ -474,12 +507,19 @@ bool wf_checkpoint_load(WfTraining *t, WfMark *m)
         if (rank)
             read_manifest(&c);
         compare(&c, m);
-        if (!rank)
+        if (!rank) {
+            wf_origin_compare(t, c.options);
             restore(&c, 0);
+        }
         wf_session_sync(t->session);
         if (rank && rank < c.ranks)
             restore(&c, rank);
         wf_session_set_step(t->session, found.before + chosen);
+        bool other = t->options->schedule != WF_SCHEDULE_CONSTANT && !t->options->total_steps && found.total != m->total;
+        if (other && !rank)
+            wf_log(t->ctx, WF_LOG_WARN, "the schedule was one of %lld steps and is now one of %lld (--total-steps keeps it)", (long long)found.total,
+                   (long long)m->total);
+        found.total = m->total;
         *m = found;
     }
     wf_arena_free(a);

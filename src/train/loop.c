@@ -253,6 +253,10 @@ void wf_train(WfTraining *t)
     l.mark.samples = l.data->samples;
     l.mark.step_rows = l.batch * l.micro * l.ranks;
     l.mark.epoch_steps = l.per_epoch;
+    l.mark.total = l.total;
+    l.mark.recipe = l.data->learned ? wf_hash64(l.data->learned, strlen(l.data->learned), 0) : 0;
+    if (o->checkpoint_every || o->resume)
+        l.mark.data = wf_dataset_fingerprint(l.data);
     l.mark.before = wf_session_steps(t->session);
     resume(&l);
     wf_loop_banner(&l);

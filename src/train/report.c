@@ -98,6 +98,23 @@ void wf_train_check_out(WfCtx *ctx, const WfOptions *o)
     wf_arena_free(a);
 }
 
+/* The best weights so far, of a run that goes on in another folder. */
+static void bring_best(WfLoop *l, const char *from)
+{
+    WfArena *a = wf_arena_scratch(l->t->ctx);
+    char *path = wf_train_path(a, from, "best.safetensors");
+    if (!wf_file_exists(path)) /* --resume may name the folder of checkpoints itself */
+        path = wf_train_path(a, from, "../best.safetensors");
+    if (wf_file_exists(path)) {
+        WfFile *f = wf_file_map(l->t->ctx, a, path);
+        wf_write_file(l->t->ctx, wf_loop_path(l, "best.safetensors"), f->at, f->size);
+    } else if (l->mark.step < l->total) {
+        wf_log(l->t->ctx, WF_LOG_WARN, "%s holds no best.safetensors: %s/best.safetensors appears when an evaluation is better than that of step %lld",
+               from, l->t->options->out, (long long)l->mark.best_step);
+    }
+    wf_arena_free(a);
+}
+
 void wf_loop_open_out(WfLoop *l)
 {
     const WfOptions *o = l->t->options;
@@ -108,6 +125,8 @@ void wf_loop_open_out(WfLoop *l)
     wf_mkdirs(l->t->ctx, o->out);
     if (same)
         keep_metrics(l);
+    else if (o->resume && l->mark.evaluated)
+        bring_best(l, o->resume);
     if (l->data->learned)
         wf_write_file(l->t->ctx, wf_loop_path(l, WF_RECIPE_FILE), l->data->learned, strlen(l->data->learned));
     l->metrics = fopen(wf_loop_path(l, "metrics.jsonl"), same ? "a" : "w");

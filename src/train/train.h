@@ -38,6 +38,9 @@ typedef struct {
     int64_t step;                /* steps done */
     int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
     int64_t epoch_steps;         /* steps of an epoch */
+    int64_t total;               /* steps of the run: the length of its schedule */
+    uint64_t data, recipe;       /* fingerprints of the training data and of what is done to them */
+    char job[33];                /* which run it is; "": rank 0 makes one up at its first checkpoint */
     int64_t before;              /* steps that the optimiser had done when the run began (--optimizer-state) */
     const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
     double best;                 /* of the best evaluation: its score, more is better */
@@ -49,11 +52,16 @@ typedef struct {
 
 struct WfTraining;
 /* Writes OUT/checkpoints/step-N of all ranks; every rank calls it. Raises WEFT_ERR_IO; earlier checkpoints are untouched then. */
-void wf_checkpoint_save(struct WfTraining *t, const WfMark *m);
+void wf_checkpoint_save(struct WfTraining *t, WfMark *m);
 /* Restores the newest whole checkpoint of the folder --resume; every rank calls it, after the ranks agreed. False: there
  * is none, nothing was changed. Raises WEFT_ERR_USAGE when the newest is of another run (*m says what this one is: samples,
  * step_rows, epoch_steps). */
 bool wf_checkpoint_load(struct WfTraining *t, WfMark *m);
+
+/* The options that shape what a run learns, as members of a JSON object: `"options": {"lr": "0.001", ..}, `. */
+void wf_origin_print(const struct WfTraining *t, WfStr *out);
+/* Says which of them differ from those of a checkpoint (WfJson: the object). */
+void wf_origin_compare(const struct WfTraining *t, const WfJson *was);
 
 /* ---- the loop ---- */
 
