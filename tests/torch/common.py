@@ -12,7 +12,8 @@ import torch
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 REFS = SOURCE / "tests/refs"
 WEFT = os.environ.get("WEFT", str(SOURCE / "build/weft"))
-sys.path.insert(0, str(SOURCE / "tools"))
+os.environ.setdefault("WEFT_LIBRARY", str(SOURCE / "build/libweft.so"))  # what the package in python/ loads
+sys.path[:0] = [str(SOURCE / "tools"), str(SOURCE / "python")]
 torch.set_num_threads(1)
 
 
