@@ -122,6 +122,8 @@ WEFT_API weft_value weft_graph_parameter(weft_program *g, const char *name, cons
  * is source information for messages; either may be NULL. Returns the first result; further ones follow it. */
 WEFT_API weft_value weft_graph_node(weft_program *g, const char *op, const char *args, const char *name,
                                     const char *where);
+/* Of a program with option `halves`: backward returns the gradient of this input, too. */
+WEFT_API weft_status weft_graph_wants(weft_program *g, weft_value input);
 /* The first output is the loss when no `loss` option is set. */
 WEFT_API weft_status weft_graph_output(weft_program *g, weft_value value, const char *name);
 WEFT_API weft_status weft_graph_finish(weft_program *g);
@@ -156,6 +158,38 @@ WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out)
  * it is the mean over, with loss-norm=tokens or last-batch=pad or short), "grad_norm", "lr", "step",
  * "step_s", "slab_bytes", "state_bytes". */
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
+
+/* ---- two halves ---- */
+
+/* For a host that differentiates by itself, such as PyTorch's autograd. A program with option `halves` set to `both` has no step and no loss:
+ * weft_run_forward computes the model's outputs and keeps in a *frame* what backward will need; weft_run_backward takes the
+ * frame and the cotangents of the outputs, and gives the gradients of the inputs that have one: trainable parameters, and
+ * what weft_graph_wants named. All memory is the caller's: inputs (weights, too) are read where they lie, outputs and
+ * gradients are written where the caller wants them; nothing is allocated while a half runs, but for sizes seen first.
+ * Frames are independent of one another: several forwards may come before their backwards, in any order, a backward may be
+ * run again, and a frame that is not needed any more is simply freed.
+ *
+ * What goes in and out are ports, numbered within their kind. Inputs: parameters, buffers and arguments, in this order of the
+ * model's; of a built graph in order of creation. An input's memory is dense, row-major and aligned to its elements. Where the model
+ * writes into an input (a batch norm's statistics), weft_run_forward does, once, after everything else has succeeded. */
+typedef enum { WEFT_INPUTS, WEFT_OUTPUTS, WEFT_COTANGENTS, WEFT_GRADIENTS } weft_ports;
+WEFT_API int weft_port_count(const weft_session *session, weft_ports ports);      /* -1: no such kind */
+/* Of a cotangent, the output that it belongs to; of a gradient, the input. NULL: there is no port i. */
+WEFT_API const char *weft_port_name(const weft_session *session, weft_ports ports, int i);
+/* Dtype and shape; data is NULL. `sizes`: the value of every symbolic size, in the order of weft_size_name; NULL when there are
+ * none. */
+WEFT_API weft_status weft_port(weft_session *session, weft_ports ports, int i, const int64_t *sizes, weft_tensor *out);
+WEFT_API int weft_size_count(const weft_session *session);
+WEFT_API const char *weft_size_name(const weft_session *session, int i);
+/* Size of a frame, which is aligned to 64 bytes; 0: nothing is kept, and the frame may be NULL. */
+WEFT_API weft_status weft_frame_bytes(weft_session *session, const int64_t *sizes, size_t *out);
+/* inputs, outputs: a pointer for every port of that kind. An input that is NULL is the session's own parameter or buffer. `seed`
+ * is of dropout and the like; backward uses the same. */
+WEFT_API weft_status weft_run_forward(weft_session *session, const int64_t *sizes, uint64_t seed, void *const *inputs,
+                                      void *const *outputs, void *frame);
+/* The inputs must hold what they held in forward (but for those that forward has written itself). */
+WEFT_API weft_status weft_run_backward(weft_session *session, const int64_t *sizes, void *const *inputs,
+                                       void *const *cotangents, void *const *gradients, void *frame);
 
 /* ---- ranks ---- */
 

@@ -14,17 +14,21 @@
 
 static bool training(const WfPassEnv *env)
 {
-    return !env->eval;
+    return !env->eval && !env->half;
+}
+static bool halved(const WfPassEnv *env)
+{
+    return env->half != WF_WHOLE;
 }
 static bool accumulated(const WfPassEnv *env)
 {
-    return !env->eval && env->options &&
+    return training(env) && env->options &&
            (env->options->accumulate > 1 || wf_options_any_micro(env->options) ||
             env->options->deterministic == WF_DETERMINISTIC_ELASTIC);
 }
 static bool updating(const WfPassEnv *env)
 {
-    return !env->eval && !env->micro;
+    return training(env) && !env->micro;
 }
 static bool replicated(const WfPassEnv *env)
 {
@@ -53,6 +57,7 @@ const WfPass wf_pipeline[] = {
      replicated},
     {"grad/step", wf_grad_step, WF_JOINT, WF_JOINT, "clipping and update as nodes", updating},
     {"simplify/prim", wf_simplify_prim, WF_JOINT, WF_PRIM, "composites replaced by primitives", NULL},
+    {"grad/halves", wf_grad_halves, WF_PRIM, WF_PRIM, "forward or backward alone, and what passes between them", halved},
     {"grad/remat", wf_grad_remat, WF_PRIM, WF_PRIM, "activations computed again where that saves memory",
      training},
     {"fuse/split", wf_fuse_split, WF_PRIM, WF_PRIM, "long reductions cut into tiles", NULL},
@@ -71,7 +76,11 @@ static void dump(WfPassEnv *env, const WfGraph *g, const WfPass *p)
     wf_mkdirs(env->ctx, env->options->dump_dir);
     wf_write_file(env->ctx,
                   wf_arena_printf(env->arena, "%s/%s%02d-%s.ir", env->options->dump_dir,
-                                  env->eval ? "eval-" : env->micro ? "micro-" : "", (int)(p - wf_pipeline), file),
+                                  env->eval                        ? "eval-"
+                                  : env->micro                     ? "micro-"
+                                  : env->half == WF_HALF_FORWARD   ? "forward-"
+                                  : env->half == WF_HALF_BACKWARD  ? "backward-"
+                                                                   : "", (int)(p - wf_pipeline), file),
                   s.at, s.n);
 }
 
@@ -122,9 +131,14 @@ static WfGraph *run_passes(WfPassEnv *env, WfGraph *g, const char *until)
     return g;
 }
 
+static WfHalf shown_half(const WfOptions *o)
+{
+    return o->halves == WF_HALVES_NONE ? WF_WHOLE : o->halves == WF_HALVES_BACKWARD ? WF_HALF_BACKWARD : WF_HALF_FORWARD;
+}
+
 WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *name)
 {
-    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = o->eval, .micro = o->micro};
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = o->eval, .micro = o->micro, .half = shown_half(o)};
     wf_ops_init();
     const WfPass *p = find_pass(&env, name);
     if (g->level != p->from)
@@ -136,7 +150,7 @@ WfGraph *wf_run_pass(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, con
 WfGraph *wf_compile_until(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *after,
                           bool eval)
 {
-    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval, .micro = !eval && o->micro};
+    WfPassEnv env = {.ctx = ctx, .arena = a, .options = o, .eval = eval, .micro = !eval && o->micro, .half = shown_half(o)};
     if (env.micro && o->accumulate < 2 && !wf_options_any_micro(o))
         wf_fail(ctx, WF_E_PASS, "--micro: a step has micro-batches with --accumulate 2 or more");
     wf_ops_init();
@@ -304,7 +318,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     x->ctx = ctx;
     x->arena = a;
     x->exprs = g->exprs;
-    x->accumulate = o->forward_only ? 1 : wf_options_any_micro(o) ? 0 : (int)o->accumulate;
+    x->accumulate = o->forward_only || o->halves ? 1 : wf_options_any_micro(o) ? 0 : (int)o->accumulate;
     x->ranks = (int)o->nproc;
     x->core = wf_device_core(ctx, o->device);
     x->rank_groups = WF_NEWN(a, WfRankGroup, (size_t)o->rank_groups.n + 1);
@@ -315,7 +329,11 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     char hex[65];
     wf_signature(g, hex);
     x->signature = wf_arena_strdup(a, hex);
-    if (!o->forward_only) {
+    for (int h = WF_HALF_FORWARD; o->halves && h <= WF_HALF_BACKWARD; h++) {
+        env.half = (WfHalf)h;
+        one_program(&env, run_passes(&env, g, NULL), x, h == WF_HALF_FORWARD ? WF_PROG_FORWARD : WF_PROG_BACKWARD, &k);
+    }
+    if (!o->forward_only && !o->halves) {
         check_form(x, g);
         WfGraph *step = run_passes(&env, g, NULL);
         for (int i = 0; i < step->outputs.n; i++)
@@ -327,10 +345,12 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
             one_program(&env, run_passes(&env, g, NULL), x, WF_PROG_MICRO, &k);
         env.micro = false;
     }
-    env.eval = true;
-    WfGraph *eval = run_passes(&env, g, NULL);
-    one_program(&env, eval, x, WF_PROG_EVAL, &k);
-    mark_predicting(x, eval);
+    if (!o->halves) {
+        env.eval = true;
+        WfGraph *eval = run_passes(&env, g, NULL);
+        one_program(&env, eval, x, WF_PROG_EVAL, &k);
+        mark_predicting(x, eval);
+    }
     WfStr key = {.arena = a};
     wf_options_key(o, &key);
     x->options = key.at ? key.at : "";

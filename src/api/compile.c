@@ -372,6 +372,23 @@ weft_value weft_graph_input(weft_program *g, const char *name, weft_dtype dtype,
     return building(g, do_input, &n);
 }
 
+static void do_wants(void *v)
+{
+    Node *n = v;
+    Build *b = build_of(n->p);
+    const WfInput *in = n->result < 1 || n->result > b->values.n ? NULL : wf_input_of(n->p->graph, b->values.at[n->result - 1]);
+    if (!in || !wf_dtype_is_float(wf_dtype_of(n->p->graph, in->val)))
+        wf_fail(n->ctx, WF_E_LIBRARY_CALL, "value %d is no input with real numbers", n->result);
+    n->p->graph->inputs.at[in - n->p->graph->inputs.at].trainable = true;
+}
+
+weft_status weft_graph_wants(weft_program *g, weft_value input)
+{
+    Node n = {.result = input};
+    building(g, do_wants, &n);
+    return g && build_of(g) ? build_of(g)->failed : WEFT_ERR_USAGE;
+}
+
 static void do_parameter(void *v)
 {
     Node *n = v;

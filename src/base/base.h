@@ -351,6 +351,7 @@ typedef enum { WF_NORM_MEAN, WF_NORM_TOKENS } WfLossNorm;
 typedef enum { WF_LAST_DROP, WF_LAST_PAD, WF_LAST_SHORT } WfLastBatch;
 typedef enum { WF_BUFFERS_RANK0, WF_BUFFERS_MEAN, WF_BUFFERS_NONE, WF_BUFFERS_SYNC } WfBuffers;
 typedef enum { WF_UPDATE_LATE, WF_UPDATE_EARLY } WfUpdate;
+typedef enum { WF_HALVES_NONE, WF_HALVES_BOTH, WF_HALVES_FORWARD, WF_HALVES_BACKWARD } WfHalves;
 typedef enum { WF_ISA_AUTO, WF_ISA_V3, WF_ISA_V4, WF_ISA_V3_V4, WF_ISA_AMX } WfIsa;
 typedef enum { WF_DETERMINISTIC_FIXED, WF_DETERMINISTIC_ELASTIC } WfDeterministic;
 typedef enum { WF_FROM_DEFAULT, WF_FROM_ENV, WF_FROM_FILE, WF_FROM_FLAG } WfOrigin;
@@ -421,6 +422,7 @@ typedef struct {
     WfIsa isa;
     bool cache;
     char *cache_dir, *dump_dir, *after, *run;
+    WfHalves halves;
     bool eval, micro, forward_only, machine_bench, reduce;
     /* not of the table: what is known of the machine and of the link between the ranks */
     WfMachine machine;

@@ -43,8 +43,8 @@ static void info_tensors(WfCtx *ctx, const char *path)
 
 static void info_exe(WfCtx *ctx, const char *path)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
-    static const char *const outs[] = {"output", "loss", "update", "grad", "metric"};
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum", "cotangent", "saved"};
+    static const char *const outs[] = {"output", "loss", "update", "grad", "metric", "saved"};
     WfExe *x = wf_exe_load(ctx, ctx->arena, path);
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
@@ -184,7 +184,7 @@ static void put_modules(WfCtx *ctx, WfGraph *g)
 
 static void put_graph(WfCtx *ctx, WfGraph *g)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum"};
+    static const char *const roles[] = {"param", "buffer", "const", "input", "state", "scalar", "accum", "cotangent", "saved"};
     int64_t weights = 0, trainable = 0, n;
     for (int i = 0; i < g->inputs.n; i++) {
         const WfInput *in = &g->inputs.at[i];

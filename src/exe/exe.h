@@ -20,7 +20,7 @@ typedef struct {
 } WfExeSymbol;
 
 typedef enum { WF_XIN_PARAM, WF_XIN_BUFFER, WF_XIN_CONST, WF_XIN_USER, WF_XIN_STATE, WF_XIN_SCALAR,
-               WF_XIN_ACCUM } WfExeRole;
+               WF_XIN_ACCUM, WF_XIN_COTANGENT } WfExeRole;
 typedef struct {
     WfExeRole role;
     const char *name;
@@ -37,7 +37,7 @@ typedef struct {
     bool predicts;           /* USER: the predictions depend on it */
 } WfExeInput;
 
-typedef enum { WF_XOUT_USER, WF_XOUT_LOSS, WF_XOUT_UPDATE, WF_XOUT_GRAD, WF_XOUT_METRIC } WfExeOutRole;
+typedef enum { WF_XOUT_USER, WF_XOUT_LOSS, WF_XOUT_UPDATE, WF_XOUT_GRAD, WF_XOUT_METRIC, WF_XOUT_SAVED } WfExeOutRole;
 typedef struct {
     WfExeOutRole role;
     const char *name;
@@ -46,8 +46,9 @@ typedef struct {
 } WfExeOutput;
 
 enum { WF_DEVICES = 2 };
-/* ARENA: memory that other ranks may read, apart from the slab. */
-typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT, WF_PLACE_ARENA } WfPlace;
+/* ARENA: memory that other ranks may read, apart from the slab. GIVEN: the caller's, for an output. FRAME: what the forward half
+ * keeps for the backward half, in memory of the caller's, too. */
+typedef enum { WF_PLACE_SLAB, WF_PLACE_INPUT, WF_PLACE_ARENA, WF_PLACE_GIVEN, WF_PLACE_FRAME } WfPlace;
 typedef struct {
     WfPlace place;
     WfDtype dtype;
@@ -55,7 +56,7 @@ typedef struct {
     WfDim shape[WF_EXE_RANK];    /* logical shape */
     WfDim stride[WF_EXE_RANK];   /* elements */
     WfDim bytes;                 /* size in memory */
-    int input;                   /* INPUT: index */
+    int input;                   /* INPUT: index; GIVEN: which output of the program; FRAME: which of x->saved */
     int first, last;             /* SLAB: calls between which it lives, inclusive */
     int inside;                  /* ARENA: part of that buffer, a bucket, ...; -1: itself one */
     WfDim at;                    /* ... from that byte on */
@@ -100,8 +101,9 @@ typedef struct {
 typedef struct { const char *name; int group; } WfExeScalar;
 
 /* MICRO: a micro-batch of a step, forward and backward, its gradients added to what is gathered; STEP: the last one, and
- * what follows it. Without accumulation a step is STEP alone, and MICRO is empty. */
-typedef enum { WF_PROG_STEP, WF_PROG_EVAL, WF_PROG_MICRO, WF_PROGRAMS } WfProgramKind;
+ * what follows it. Without accumulation a step is STEP alone, and MICRO is empty. FORWARD and BACKWARD: the halves, which
+ * stand instead of all others. */
+typedef enum { WF_PROG_STEP, WF_PROG_EVAL, WF_PROG_MICRO, WF_PROG_FORWARD, WF_PROG_BACKWARD, WF_PROGRAMS } WfProgramKind;
 typedef struct {
     WfExeCall *calls;
     int n_calls;
@@ -111,6 +113,13 @@ typedef struct {
     WfExeOutput *outputs;
     int n_outputs;
 } WfExeProgram;
+
+/* A value that the forward half keeps; they lie one behind the other in the frame. */
+typedef struct {
+    WfDim bytes;
+    int8_t order[WF_EXE_RANK];   /* in which forward writes it, when ordered; known while backward is compiled */
+    bool ordered;
+} WfExeSaved;
 
 /* One optimiser parameter group. */
 typedef struct {
@@ -138,6 +147,8 @@ typedef struct {
     int core;                            /* of device 1: a core of the machine; -1: there is none */
     int accumulate;              /* micro-batches in a step: accumulate - 1 of MICRO, then STEP; 0: any number */
     WfExeProgram program[WF_PROGRAMS];   /* EVAL may be empty (n_calls 0, n_outputs 0) */
+    WfExeSaved *saved;
+    int n_saved;
     const uint8_t *object[2];            /* shared objects by ISA: [0] v3, [1] v4; NULL: not compiled for it */
     size_t object_size[2];
     const WfTensors *weights;            /* start values of PARAM, BUFFER, CONST by name; NULL when not inside */

@@ -150,7 +150,7 @@ static void read_inputs(Load *l, json_t *j)
     for (int i = 0; i < x->n_inputs; i++) {
         json_t *o = json_array_get(a, (size_t)i), *also = list(l, o, "also", 4096);
         WfExeInput *in = &x->inputs[i];
-        in->role = (WfExeRole)INT(o, "role", 0, WF_XIN_ACCUM);
+        in->role = (WfExeRole)INT(o, "role", 0, WF_XIN_COTANGENT);
         in->name = need_string(l, o, "name");
         in->dtype = dtype(l, o);
         in->rank = dims(l, field(l, o, "shape"), in->shape);
@@ -259,13 +259,14 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
     for (int i = 0; i < p->n_bufs; i++) {
         json_t *b = json_array_get(bufs, (size_t)i);
         WfExeBuf *f = &p->bufs[i];
-        f->place = (WfPlace)INT(b, "place", 0, WF_PLACE_ARENA);
+        f->place = (WfPlace)INT(b, "place", 0, WF_PLACE_FRAME);
         f->dtype = dtype(l, b);
         f->rank = dims(l, field(l, b, "shape"), f->shape);
         if (dims(l, field(l, b, "stride"), f->stride) != f->rank)
             bad(l, "a buffer is malformed");
         f->bytes = dim(l, field(l, b, "bytes"));
-        f->input = (int)INT(b, "input", f->place == WF_PLACE_INPUT ? 0 : -1, x->n_inputs - 1);
+        int among = f->place == WF_PLACE_GIVEN ? p->n_outputs : f->place == WF_PLACE_FRAME ? x->n_saved : x->n_inputs;
+        f->input = (int)INT(b, "input", f->place == WF_PLACE_SLAB || f->place == WF_PLACE_ARENA ? -1 : 0, among - 1);
         f->first = (int)INT(b, "first", -1, p->n_calls);
         f->last = (int)INT(b, "last", -1, p->n_calls);
         f->same_as = (int)INT(b, "same_as", -1, i - 1);
@@ -287,7 +288,7 @@ static void read_program(Load *l, json_t *o, WfExeProgram *p)
     read_pairs(l, p);
     for (int i = 0; i < p->n_outputs; i++) {
         json_t *e = json_array_get(outs, (size_t)i);
-        p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_METRIC);
+        p->outputs[i].role = (WfExeOutRole)INT(e, "role", 0, WF_XOUT_SAVED);
         p->outputs[i].name = string(l, field(l, e, "name"));
         p->outputs[i].buf = (int)INT(e, "buf", -1, p->n_bufs - 1);
         p->outputs[i].input = (int)INT(e, "input", 0, x->n_inputs ? x->n_inputs - 1 : 0);
@@ -357,6 +358,11 @@ static void read_all(Load *l, json_t *j)
     read_inputs(l, j);
     read_groups(l, j);
     read_rank_groups(l, j);
+    json_t *kept = list(l, j, "saved", 1 << 20);
+    x->n_saved = (int)json_array_size(kept);
+    x->saved = WF_NEWN(l->a, WfExeSaved, (size_t)x->n_saved + 1);
+    for (int i = 0; i < x->n_saved; i++)
+        x->saved[i].bytes = dim(l, json_array_get(kept, (size_t)i));
     json_t *p = list(l, j, "programs", WF_PROGRAMS);
     if (json_array_size(p) != WF_PROGRAMS)
         bad(l, "a program is missing");

@@ -33,7 +33,7 @@ void wf_exe_memory(const WfExe *x, WfArena *a, WfProgramKind kind, const int64_t
     *out = (WfExeMemory){.call = -1};
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
-        int64_t n = in->role == WF_XIN_USER ? 0 : product(x, in);
+        int64_t n = in->role == WF_XIN_USER || in->role == WF_XIN_COTANGENT ? 0 : product(x, in);
         if (in->role == WF_XIN_PARAM)
             out->weights += n;
         else if (in->role == WF_XIN_STATE)

@@ -93,7 +93,7 @@ static json_t *group(const WfExeGroup *g)
 static json_t *whole(const WfExe *x)
 {
     json_t *symbols = json_array(), *inputs = json_array(), *groups = json_array(), *programs = json_array(),
-           *warnings = json_array(), *ranks = json_array();
+           *warnings = json_array(), *ranks = json_array(), *saved = json_array();
     for (int i = 0; i < x->n_rank_groups; i++) {
         WfStr s = {.arena = x->arena};
         wf_rank_group_text(&x->rank_groups[i], &s);
@@ -110,13 +110,15 @@ static json_t *whole(const WfExe *x)
         json_array_append_new(inputs, input(x, &x->inputs[i]));
     for (int i = 0; i < x->n_groups; i++)
         json_array_append_new(groups, group(&x->groups[i]));
+    for (int i = 0; i < x->n_saved; i++)
+        json_array_append_new(saved, dim(x, x->saved[i].bytes));
     for (int i = 0; i < WF_PROGRAMS; i++)
         json_array_append_new(programs, program(x, &x->program[i]));
     for (int i = 0; i < x->n_warnings; i++)
         json_array_append_new(warnings, json_string(x->warnings[i]));
-    return json_pack("{si ss ss si so so so so sb si so so si si}", "format", WF_EXE_FORMAT, "signature",
+    return json_pack("{si ss ss si so so so so so sb si so so si si}", "format", WF_EXE_FORMAT, "signature",
                      x->signature ? x->signature : "", "options", x->options ? x->options : "", "isa", x->isa, "symbols",
-                     symbols, "inputs", inputs, "groups", groups, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate,
+                     symbols, "inputs", inputs, "groups", groups, "saved", saved, "programs", programs, "has_loss", x->has_loss, "accumulate", x->accumulate,
                      "warnings", warnings, "rank_groups", ranks, "ranks", x->ranks, "core", x->core);
 }
 

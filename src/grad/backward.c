@@ -1,12 +1,12 @@
 /* Reverse mode over the graph's own nodes, last to first. A value takes part if a wanted value leads to it; its
  * cotangents are summed as they arrive. VJPs build ordinary nodes, so the backward pass is shared, folded and fused
  * like any other part of the graph. */
-#include "grad/grad.h"
+#include "grad/private.h"
 #include "ops/ops.h"
 
 #include <string.h>
 
-static bool *mark_needed(WfGraph *g, const WfVal *wrt, int n)
+bool *wf_grad_needed(WfGraph *g, const WfVal *wrt, int n)
 {
     bool *need = WF_NEWN(g->arena, bool, (size_t)g->values.n);
     WfVal in[WF_MAX_RESULTS];
@@ -64,7 +64,7 @@ void wf_grad_backward_many(WfGraph *g, const WfVal *of, const WfVal *cotangent, 
                            WfVal *grad)
 {
     int forward = g->nodes.n;
-    bool *need = mark_needed(g, wrt, n);
+    bool *need = wf_grad_needed(g, wrt, n);
     WfVal *cot = WF_NEWN(g->arena, WfVal, (size_t)g->values.n); /* forward values only: VJPs make the others */
     for (int i = 0; i < n_of; i++)
         if (cotangent[i] && need[of[i]])

@@ -20,6 +20,10 @@ WfGraph *wf_grad_accumulate(WfPassEnv *env, WfGraph *g);
 /* joint -> joint: clipping and the optimiser's update (outputs of role UPDATE, inputs of roles STATE and SCALAR). */
 WfGraph *wf_grad_step(WfPassEnv *env, WfGraph *g);
 
+/* prim -> prim: one of two programs (env->half). What backward needs of forward and cannot compute again cheaply from the inputs
+ * becomes outputs of role SAVED of the one and inputs of role SAVED of the other. */
+WfGraph *wf_grad_halves(WfPassEnv *env, WfGraph *g);
+
 /* prim -> prim: forward values that the backward pass wants only as library operands are computed again there, where
  * that saves enough memory. */
 WfGraph *wf_grad_remat(WfPassEnv *env, WfGraph *g);

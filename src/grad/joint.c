@@ -104,6 +104,10 @@ WfGraph *wf_grad_joint(WfPassEnv *env, WfGraph *g)
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n);
     bool own = !o || o->loss == WF_LOSS_NONE;
     wf_graph_copy(g, to, map);
+    if (env->half) {
+        wf_grad_ends(to);
+        return to;
+    }
     if (env->eval && o && o->forward_only && !o->eval) { /* weft eval wants the loss, too */
         WfVal p = user_output(to, "predictions");
         to->outputs.n = 0;

@@ -18,6 +18,11 @@ WfLossShare wf_grad_loss(WfPassEnv *env, WfGraph *g, WfVal loss);
 /* A micro-batch without samples (`any`, 0: there is none) changes no buffers: UPDATE outputs keep the old value then. */
 void wf_grad_guard_buffers(WfGraph *g, WfVal any);
 
+/* By value: does a wanted value lead to it, past nothing that stops gradients? */
+bool *wf_grad_needed(WfGraph *g, const WfVal *wrt, int n);
+/* For halves: the cotangent of every differentiable output becomes an input, the gradient of every wanted input an output. */
+void wf_grad_ends(WfGraph *g);
+
 /* The first node that takes statistics over samples (batch norm in training); NULL: none does. */
 const WfNode *wf_grad_mixed(WfGraph *g);
 /* Warns of a node: in the executable, which may come from a cache when it is used; without one now. */

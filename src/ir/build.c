@@ -230,7 +230,8 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
     node_key(&key, op, c, args, g->no_grad);
     int64_t hit;
     const WfNode *n;
-    if (!op->pure_random && wf_map_get_bytes(g->shared, key.at, key.n, &hit)) {
+    /* equal nodes are one only where nothing is written between them */
+    if (!op->pure_random && g->level > WF_ATEN && wf_map_get_bytes(g->shared, key.at, key.n, &hit)) {
         n = wf_node(g, (WfNodeId)hit);
     } else {
         WfNode *fresh = wf_append_raw(g, op, args, c->n_ret);

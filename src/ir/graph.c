@@ -303,6 +303,8 @@ void wf_copy_inputs(const WfGraph *from, WfGraph *to, WfVal *map)
         WfVal val = copy->val;
         *copy = *in;
         copy->val = val;
+        wf_value(to, nv)->ordered = v->ordered; /* what the forward half kept lies as that wrote it */
+        memcpy(wf_value(to, nv)->order, v->order, sizeof v->order);
         map[in->val] = nv;
     }
 }

@@ -195,12 +195,13 @@ typedef struct {
 } WfSource;
 
 typedef enum { WF_IN_PARAM, WF_IN_BUFFER, WF_IN_CONST, WF_IN_USER, WF_IN_STATE, WF_IN_SCALAR,
-               WF_IN_ACCUM /* gathers over the micro-batches of one step; no part of the saved state */ } WfInRole;
+               WF_IN_ACCUM, /* gathers over the micro-batches of one step; no part of the saved state */
+               WF_IN_COTANGENT, WF_IN_SAVED /* of the backward half: of an output; what the forward half kept */ } WfInRole;
 typedef struct {
     WfInRole role;
     const char *name;      /* user-visible: "l.0.weight", "x"; state: "l.0.weight.exp_avg" */
     WfVal val;
-    bool trainable;        /* PARAM */
+    bool trainable;        /* PARAM; in halves also USER: backward gives its gradient */
     bool persistent;       /* BUFFER */
     const char **aliases;  /* further names of the same tensor (tied weights) */
     int n_aliases;
@@ -212,7 +213,8 @@ typedef struct {
     const char *of;        /* STATE, ACCUM: name of its parameter */
 } WfInput;
 
-typedef enum { WF_OUT_USER, WF_OUT_LOSS, WF_OUT_UPDATE, WF_OUT_GRAD, WF_OUT_METRIC } WfOutRole;
+typedef enum { WF_OUT_USER, WF_OUT_LOSS, WF_OUT_UPDATE, WF_OUT_GRAD, WF_OUT_METRIC,
+               WF_OUT_SAVED /* of the forward half: kept for the backward half */ } WfOutRole;
 typedef struct {
     WfOutRole role;
     const char *name;      /* USER: pytree path or index; UPDATE, GRAD: the input's name; METRIC: "grad_norm" */
@@ -397,6 +399,7 @@ void wf_verify(const WfGraph *g, const char *after);
 /* ---- passes ---- */
 
 typedef struct WfPassEnv WfPassEnv;
+typedef enum { WF_WHOLE, WF_HALF_FORWARD, WF_HALF_BACKWARD } WfHalf;
 typedef WfGraph *(*WfPassFn)(WfPassEnv *env, WfGraph *g);
 typedef struct {
     const char *name;          /* "simplify/functionalize" */
@@ -411,6 +414,7 @@ struct WfPassEnv {
     const WfOptions *options;
     bool eval;                 /* building the evaluation form */
     bool micro;                /* building the form of all micro-batches but a step's last */
+    WfHalf half;               /* building one of two programs, forward and backward */
     void *out;                 /* what a pass hands to the next room besides the graph */
 };
 

@@ -227,7 +227,7 @@ static void set_memory(WfGraph *g, WfVal v, const Typed *t)
 
 static void input(Parser *s, WfGraph *g)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum", "cotangent", "saved"};
     Typed t = typed(s, false);
     int role = -1;
     wf_lex_need(s, "=");
@@ -250,6 +250,8 @@ static void input(Parser *s, WfGraph *g)
     for (;;) {
         if (wf_lex_keyword(s, "frozen"))
             in->trainable = false;
+        else if (wf_lex_keyword(s, "wanted"))
+            in->trainable = true;
         else if (wf_lex_keyword(s, "transient"))
             in->persistent = false;
         else if (wf_lex_keyword(s, "of"))
@@ -433,12 +435,12 @@ static void node(Parser *s, WfGraph *g)
 
 static void output(Parser *s, WfGraph *g)
 {
-    static const char *const roles[] = {"user", "loss", "update", "grad", "metric"};
+    static const char *const roles[] = {"user", "loss", "update", "grad", "metric", "saved"};
     char *w = wf_lex_word(s);
     int role = -1, in = 0;
-    for (int i = 0; i < 5; i++)
+    for (size_t i = 0; i < WF_LEN(roles); i++)
         if (!strcmp(roles[i], w))
-            role = i;
+            role = (int)i;
     if (role < 0)
         wf_lex_bad(s, "'%s' is no role of an output", w);
     char *name = wf_lex_quoted(s);

@@ -197,13 +197,15 @@ static void pad(WfStr *s, int n)
 
 static void put_input(const WfGraph *g, const WfInput *in, WfStr *s)
 {
-    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum"};
+    static const char *const roles[] = {"param", "buffer", "const", "user", "state", "scalar", "accum", "cotangent", "saved"};
     wf_str_printf(s, "input %%%s : %s", wf_value_name(g, in->val), wf_shape_text((WfGraph *)g, in->val));
     put_memory(g, s, wf_value(g, in->val));
     wf_str_printf(s, " = %s ", roles[in->role]);
     put_string(s, in->name);
     if (in->role == WF_IN_PARAM && !in->trainable)
         wf_str_puts(s, " frozen");
+    if (in->role == WF_IN_USER && in->trainable)
+        wf_str_puts(s, " wanted");
     if (in->role == WF_IN_BUFFER && !in->persistent)
         wf_str_puts(s, " transient");
     if (in->of) {
@@ -283,7 +285,7 @@ static void put_symbols(const WfGraph *g, WfStr *s)
 
 static void print_graph(const WfGraph *g, WfStr *s, int indent)
 {
-    static const char *const outs[] = {"user", "loss", "update", "grad", "metric"};
+    static const char *const outs[] = {"user", "loss", "update", "grad", "metric", "saved"};
     wf_str_printf(s, "graph %s {\n", wf_level_name(g->level));
     if (indent == 0)
         put_symbols(g, s);

@@ -6,6 +6,7 @@
 #include "plan/private.h"
 #include "weave/weave.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static char *dup(Plan *p, const char *s)
@@ -103,7 +104,7 @@ static void plan_inputs(Plan *p)
 {
     WfGraph *g = p->g;
     WfExe *x = p->x;
-    if (!x->inputs) { /* the step program has them all */
+    if (!x->inputs) { /* the step program has them all, as the forward half has */
         x->inputs = WF_NEWN(p->a, WfExeInput, (size_t)g->inputs.n + 1);
         x->n_inputs = g->inputs.n;
         for (int i = 0; i < g->inputs.n; i++) {
@@ -123,12 +124,13 @@ static void plan_inputs(Plan *p)
             memcpy(e->shape, v->shape, sizeof e->shape);
         }
     }
-    for (int i = 0; i < g->inputs.n; i++) {
-        int at = input_index(x, &g->inputs.at[i]);
+    for (int i = 0, kept = 0; i < g->inputs.n; i++) {
+        bool saved = g->inputs.at[i].role == WF_IN_SAVED;
+        int at = saved ? kept++ : input_index(x, &g->inputs.at[i]);
         if (at < 0)
             wf_fail(g->ctx, WF_E_BUG, "input %s is not in the step program", g->inputs.at[i].name);
         WfExeBuf b = wf_plan_describe(p, g->inputs.at[i].val);
-        b.place = WF_PLACE_INPUT;
+        b.place = saved ? WF_PLACE_FRAME : WF_PLACE_INPUT;
         b.input = at;
         p->buf_of[g->inputs.at[i].val] = wf_plan_add_buf(p, b);
     }
@@ -173,6 +175,30 @@ static void find_updates(Plan *p, const WfNodeId *order, int n)
                 continue;
         }
         p->update_of[o->val] = o->input;
+    }
+}
+
+/* ---- what leaves a half ---- */
+
+/* Outputs of a half are written where the caller wants them, what it keeps into the frame. */
+static void find_given(Plan *p)
+{
+    WfGraph *g = p->g;
+    int kept = 0;
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *o = &g->outputs.at[i];
+        const WfValue *v = wf_value(g, o->val);
+        if (o->role == WF_OUT_UPDATE)
+            continue;
+        if (p->given_of[o->val] >= 0 || !v->node || wf_producer(g, o->val)->op->family == WF_VIEW)
+            wf_fail(g->ctx, WF_E_BUG, "output %s has no memory of its own", o->name);
+        p->given_of[o->val] = i;
+        if (o->role != WF_OUT_SAVED)
+            continue;
+        WfExeSaved *s = &p->x->saved[kept++];
+        s->bytes = wf_emul(g->exprs, wf_numel(g, o->val), (WfDim)wf_dtype_size(v->dtype));
+        s->ordered = v->ordered;
+        memcpy(s->order, v->order, sizeof s->order);
     }
 }
 
@@ -293,6 +319,11 @@ static void plan_calls(Plan *p, const WfNodeId *order, int n)
             }
             WfExeBuf b = wf_plan_describe(p, v);
             b.place = WF_PLACE_SLAB;
+            if (p->given_of[v] >= 0) {
+                const WfOutput *o = &g->outputs.at[p->given_of[v]];
+                b.place = o->role == WF_OUT_SAVED ? WF_PLACE_FRAME : WF_PLACE_GIVEN;
+                b.input = o->role == WF_OUT_SAVED ? (int)strtol(o->name, NULL, 10) : p->given_of[v];
+            }
             p->buf_of[v] = wf_plan_add_buf(p, b);
         }
         WfExeCall call = {0};
@@ -426,6 +457,8 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     p.late = WF_NEWN(p.a, bool, nn);
     memset(p.buf_of, -1, nv * sizeof(int));
     memset(p.update_of, -1, nv * sizeof(int));
+    p.given_of = WF_NEWN(p.a, int, nv);
+    memset(p.given_of, -1, nv * sizeof(int));
     memset(p.call_of, -1, nn * sizeof(int));
     wf_plan_symbols(env, g, x);
     plan_inputs(&p);
@@ -435,6 +468,8 @@ void wf_plan_program(WfPassEnv *env, WfGraph *g, WfKernelInfo *const *kernel, Wf
     WfNodeId *order = WF_NEWN(p.a, WfNodeId, nn);
     int n = wf_plan_order(&p, order);
     find_updates(&p, order, n);
+    if (kind == WF_PROG_FORWARD || kind == WF_PROG_BACKWARD)
+        find_given(&p);
     plan_calls(&p, order, n);
     plan_outputs(&p);
     p.p->calls = p.calls.at;

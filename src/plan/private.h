@@ -13,6 +13,7 @@ typedef struct {
     WfKernelInfo *const *kernel;
     int *buf_of;    /* by value; -1 none */
     int *update_of; /* by value: the input it becomes directly; -1 */
+    int *given_of;  /* by value: the output of a half that it is; -1 */
     int *call_of;   /* by node: its position; -1 */
     WF_VEC(WfExeBuf) bufs;
     WF_VEC(WfExeCall) calls;

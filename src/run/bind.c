@@ -188,15 +188,17 @@ static void bind_call(WfSession *s, WfBinding *b, const WfExeProgram *p, int c, 
             continue;
         const WfExeBuf *f = &p->bufs[o->buf];
         int64_t at = ev(s, b, o->offset) * (int64_t)wf_dtype_size(f->dtype);
-        if (f->place != WF_PLACE_INPUT) {
+        if (f->place == WF_PLACE_SLAB || f->place == WF_PLACE_ARENA) {
             r->pointer[i] = wf_buffer_memory(s, b, p, o->buf) + at;
             wf_check_device(s, k, f->name, r->pointer[i]);
-        } else {
-            b->patch[b->n_patch].slot = &r->pointer[i];
-            b->patch[b->n_patch].call = c;
-            b->patch[b->n_patch].input = f->input;
-            b->patch[b->n_patch++].offset = at;
+            continue;
         }
+        bool input = f->place == WF_PLACE_INPUT, frame = f->place == WF_PLACE_FRAME;
+        b->patch[b->n_patch].slot = &r->pointer[i];
+        b->patch[b->n_patch].call = c;
+        b->patch[b->n_patch].name = input ? s->x->inputs[f->input].name : f->name;
+        b->patch[b->n_patch].base = input ? &s->input[f->input] : frame ? &s->frame : &s->given[f->input];
+        b->patch[b->n_patch++].offset = at + (frame ? wf_frame_offset(s, b->symbols, f->input) : 0);
     }
     r->serial = ev(s, b, k->elements) < SERIAL_ELEMENTS;
     if (k->kind == WF_CALL_KERNEL) {
@@ -392,6 +394,15 @@ static WfBinding *find_or_make(WfSession *s, WfProgramKind kind, const int64_t *
 }
 
 void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols) { find_or_make(s, kind, symbols); }
+
+/* Both are made at once: one of them may want a larger slab. */
+WfBinding *wf_bind_half(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+{
+    WfProgramKind other = kind == WF_PROG_FORWARD ? WF_PROG_BACKWARD : WF_PROG_FORWARD;
+    if (!s->last[other] || !matches(s, s->last[other], other, symbols))
+        find_or_make(s, other, symbols);
+    return s->last[kind] = find_or_make(s, kind, symbols);
+}
 
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind)
 {

@@ -59,8 +59,8 @@ typedef struct {
     WfTicket *ticket;        /* by call: of what it started */
     bool speaks;             /* some collective has more ranks than one */
     size_t scratch_each;
-    /* where pointers must be refreshed: input buffers of each call */
-    struct { void **slot; int input; int64_t offset; int call; } *patch;
+    /* where pointers must be refreshed before a run: operands of calls in memory that may be another then */
+    struct { void **slot; void *const *base; int64_t offset; int call; const char *name; } *patch;
     int n_patch;
     long *values;            /* the kernels' array s */
     uint64_t used;
@@ -80,6 +80,8 @@ struct WfSession {
     int object_fd;           /* its file; -1: none */
     void **input;            /* memory of every input; user inputs: what was fed */
     bool *borrowed;          /* the memory is the caller's */
+    void **given;            /* of a half: where its outputs go, by output */
+    void *frame;             /* of a half: what passes between the two */
     int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, -1 when not fed */
     uint8_t *state;
     int64_t state_bytes;
@@ -120,6 +122,8 @@ struct WfSession {
 uint8_t *wf_buffer_memory(const WfSession *s, const WfBinding *b, const WfExeProgram *p, int buf);
 void wf_release_arena(WfSession *s, int device);
 WfBinding *wf_bind(WfSession *s, WfProgramKind kind);
+WfBinding *wf_bind_half(WfSession *s, WfProgramKind kind, const int64_t *symbols);
+int64_t wf_frame_offset(const WfSession *s, const int64_t *symbols, int saved); /* x->n_saved: the frame's size */
 void wf_report_profile(WfSession *s, const WfBinding *b);
 /* Raises WEFT_ERR_USAGE, naming the call, when its operand at p does not lie on the device that it is planned for. `what`:
  * the operand's name, may be NULL. */

@@ -55,6 +55,21 @@ const WfIndexFault *wf_session_fault(const WfSession *s);
 /* Its message; where: in place of "row N of the batch", where the row is known. May be NULL. */
 void wf_index_fault_text(const WfIndexFault *f, const char *where, WfStr *out);
 
+/* A half of an executable made with option halves. Everything is the caller's: inputs in the order of the executable's (NULL: the
+ * session's own, of those that have memory), outputs in the order of the program's outputs of role USER or GRAD, the
+ * frame. Raises WEFT_ERR_USAGE when something is missing or does not fit; before the commit point nothing of the caller's but
+ * outputs and frame is written. */
+typedef struct {
+    const int64_t *symbols;
+    uint64_t seed;               /* forward */
+    void *const *inputs;         /* of roles PARAM, BUFFER, USER */
+    void *const *cotangents;     /* backward */
+    void *const *outputs;
+    void *frame;
+} WfHalfRun;
+void wf_session_half(WfSession *s, WfProgramKind kind, const WfHalfRun *r);
+int64_t wf_session_frame(const WfSession *s, const int64_t *symbols);  /* bytes; 0: nothing to keep */
+
 /* What the next commit uses. */
 void wf_session_set_lr(WfSession *s, double lr);         /* of the first group; others keep their ratio */
 void wf_session_set_seed(WfSession *s, uint64_t seed);

@@ -136,6 +136,8 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->input = WF_NEWN(a, void *, n);
     s->borrowed = WF_NEWN(a, bool, n);
     s->state_offset = WF_NEWN(a, int64_t, n);
+    int given = x->program[WF_PROG_FORWARD].n_outputs + x->program[WF_PROG_BACKWARD].n_outputs;
+    s->given = WF_NEWN(a, void *, (size_t)given + 1);
     s->fed_shape = WF_NEWN(a, int64_t, n * WF_EXE_RANK);
     s->status = WF_NEWN(a, WfStatusLine, (size_t)s->threads);
     int64_t at = 0;
@@ -318,7 +320,8 @@ void wf_session_output(WfSession *s, WfProgramKind kind, int k, WfTensor *out)
     for (int d = 0; d < f->rank; d++)
         out->shape[d] = wf_exe_eval(s->x, f->shape[d], b->symbols);
     out->bytes = (size_t)wf_exe_eval(s->x, f->bytes, b->symbols);
-    out->data = f->place == WF_PLACE_INPUT ? s->input[f->input]
+    out->data = f->place == WF_PLACE_GIVEN ? s->given[f->input]
+                : f->place == WF_PLACE_INPUT ? s->input[f->input]
                                            : wf_buffer_memory(s, b, &s->x->program[kind], o->buf);
 }
 

@@ -208,10 +208,10 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
 {
     const WfExeProgram *p = &s->x->program[b->kind];
     for (int i = 0; i < b->n_patch; i++) {
-        uint8_t *base = s->input[b->patch[i].input];
+        uint8_t *base = *b->patch[i].base;
         if (!base)
-            wf_fail(s->ctx, WF_E_DATA_MISSING, "input %s was not fed", s->x->inputs[b->patch[i].input].name);
-        wf_check_device(s, &p->calls[b->patch[i].call], s->x->inputs[b->patch[i].input].name, base);
+            wf_fail(s->ctx, WF_E_DATA_MISSING, "input %s was not fed", b->patch[i].name);
+        wf_check_device(s, &p->calls[b->patch[i].call], b->patch[i].name, base);
         *b->patch[i].slot = base + b->patch[i].offset;
     }
     for (int c = from; c < to; c++) /* library calls report through the status word of their own operand */

@@ -429,7 +429,8 @@ static void outputs(Fn *f, Frame *fr)
         if (!s->written || s->input < 0)
             continue;
         const WfInput *in = &f->to->inputs.at[s->input];
-        if (in->role == WF_IN_USER || s->now == in->val)
+        /* what a step is fed stays the caller's; a host that runs halves has its own tensors in it */
+        if ((in->role == WF_IN_USER && !f->env->half) || s->now == in->val)
             continue;
         check_shared(f->to, s->input);
         wf_add_output(f->to, WF_OUT_UPDATE, in->name, s->now, s->input);

@@ -315,7 +315,7 @@ WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
     wf_copy_outputs(g, l.to, l.map);
     for (int i = 0; i < l.to->outputs.n; i++) { /* what leaves the step is row-major */
         WfOutput *o = &l.to->outputs.at[i];
-        if (o->val && wf_value(l.to, o->val)->ordered)
+        if (o->val && wf_value(l.to, o->val)->ordered && o->role != WF_OUT_SAVED)
             o->val = copy_of(&l, &(WfLibraryCall){0}, 0, o->val);
     }
     return l.to;
