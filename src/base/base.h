@@ -438,9 +438,10 @@ struct WfParamGroup {
 
 typedef enum { WF_OPTION_BOOL, WF_OPTION_INT, WF_OPTION_FLOAT, WF_OPTION_FLOATS, WF_OPTION_STRING, WF_OPTION_STRINGS,
                WF_OPTION_ENUM, WF_OPTION_GROUPS } WfOptionKind; /* FLOATS: two numbers */
-/* What belongs together in the help, and is taken by the same verbs. SCHEDULE and LOOP: what the loop of weft train does. */
+/* What belongs together in the help, and is taken by the same verbs. SCHEDULE and LOOP: what the loop of weft train does; HOST: what only
+ * a program that holds the library asks for. */
 typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_SCHEDULE, WF_GROUP_RUN, WF_GROUP_LOOP, WF_GROUP_DATA, WF_GROUP_SAMPLE,
-               WF_GROUP_OUTPUT, WF_GROUP_COMPILE, WF_GROUPS } WfOptionGroup;
+               WF_GROUP_OUTPUT, WF_GROUP_COMPILE, WF_GROUP_HOST, WF_GROUPS } WfOptionGroup;
 typedef struct {
     const char *name;
     WfOptionKind kind;

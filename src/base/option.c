@@ -220,7 +220,7 @@ const WfOptionRow wf_option_table[] = {
      "write the graph after every pass"},
     {"forward-only", WF_OPTION_BOOL, WF_GROUP_COMPILE, PLAN, AT(forward_only), "false", "", NO_RANGE,
      "compile the evaluation form alone, for weft run"},
-    {"halves", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(halves), "none", "none|both|forward|backward", NO_RANGE,
+    {"halves", WF_OPTION_ENUM, WF_GROUP_HOST, PLAN, AT(halves), "none", "none|both|forward|backward", NO_RANGE,
      "two programs instead of a step, forward and backward, for a host that differentiates (weft_run_forward); weft graph, weft opt: "
      "forward or backward says which to show"},
     {"after", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(after), "", "PASS", NO_RANGE,
