@@ -100,13 +100,20 @@ WEFT_API void weft_cancel_flag(weft_context *ctx, volatile int *flag);
 WEFT_API weft_status weft_open(weft_context *ctx, const char *path, weft_program **out);
 /* Sets one option by its command-line name without dashes ("lr", "loss", "clip-norm", ...), before the first session
  * of the program. A compiled step accepts only options that do not change its plan (lr, seed, threads, ...). "lr" may
- * also be set between steps, for all sessions of the program: that is how the caller's loop follows a schedule. Options
- * of weft train's own loop (data, epochs, schedule, ...) are refused. */
+ * also be set between steps, for all sessions of the program: the caller's loop may follow a schedule of its own so. With option
+ * `schedule` (and total-steps, warmup-steps, ..) every step sets it. Options of weft train's own loop (data, epochs, ...) are
+ * refused. */
 WEFT_API weft_status weft_set(weft_program *program, const char *option, const char *value);
 /* Compiles now (weft_session_new does it otherwise) and writes the step to a file that libweft-run trains. */
 WEFT_API weft_status weft_compile(weft_program *program);
 WEFT_API weft_status weft_save_compiled(weft_program *program, const char *path);
 WEFT_API void weft_program_free(weft_program *program);
+/* What `weft plan` prints: memory, largest buffers, time line, micro-batches. Compiles the program if that has not happened. The
+ * text is the program's, valid until its next text. */
+WEFT_API weft_status weft_plan_text(weft_program *program, const char **out);
+/* What `weft graph --after=PASS` prints: the training step's graph (eval = 1: the evaluation form's) after a pass ("grad/step"), or,
+ * with after = NULL, as it is planned. Not for compiled steps. Valid as weft_plan_text's. */
+WEFT_API weft_status weft_graph_text(weft_program *program, const char *after, int eval, const char **out);
 
 /* Builds a graph node by node, as an alternative to weft_open. A value is a positive number; 0 means failure, and the
  * failure is kept until weft_graph_finish, which returns it. Shapes of inputs may hold -1 for a size that is the same
@@ -132,6 +139,11 @@ WEFT_API weft_status weft_graph_finish(weft_program *g);
 
 WEFT_API weft_status weft_session_new(weft_program *program, weft_session **out);
 WEFT_API void weft_session_free(weft_session *session);
+/* Inputs in the order of the export, a target that option `loss` adds last; NULL beyond the last name. weft_input: dtype, rank and
+ * shape of input i (data NULL); a size that batches choose is -1. */
+WEFT_API int weft_input_count(const weft_session *session);
+WEFT_API const char *weft_input_name(const weft_session *session, int i);
+WEFT_API weft_status weft_input(weft_session *session, int i, weft_tensor *out);
 /* Hands in one input of the next step. The memory is read during weft_step or weft_forward and stays the caller's. */
 WEFT_API weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch);
 /* Of what is fed next, only the first `rows` rows are samples, the others padding without a share in loss and gradient: for
@@ -151,13 +163,24 @@ WEFT_API weft_status weft_micro(weft_session *session, double *loss);
 WEFT_API weft_status weft_micro_batches(weft_session *session, int count);
 /* The forward part alone, in training form (eval = 0) or evaluation form (1); changes no state. */
 WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss);
-/* Output leaf i of the last step or forward; borrowed until the next one. */
+/* Output leaf i of the last step or forward; borrowed until the next one. In the evaluation form the last one may be named
+ * "predictions": what the loss scores. Names are NULL beyond the last. */
 WEFT_API int weft_output_count(const weft_session *session);
+WEFT_API const char *weft_output_name(const weft_session *session, int i);
 WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
 /* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate or ranks), "loss_count" (what
  * it is the mean over, with loss-norm=tokens or last-batch=pad or short), "grad_norm", "lr", "step",
  * "step_s", "slab_bytes", "state_bytes". */
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
+
+/* Evaluation over any number of batches: begin; then for each feed it and weft_evaluate, which runs the evaluation form (loss: of
+ * this batch; may be NULL; weft_rows says how many rows count); then end, which adds up the ranks that the session joined (each calls
+ * it). metrics: "loss,accuracy,f1", what `weft eval --metrics` takes; NULL: the loss, and accuracy where there are classes. */
+WEFT_API weft_status weft_evaluate_begin(weft_session *session, const char *metrics);
+WEFT_API weft_status weft_evaluate(weft_session *session, double *loss);
+WEFT_API weft_status weft_evaluate_end(weft_session *session);
+/* Name and value of metric i of the evaluation that ended last; NaN: there was nothing to compute it from. NULL beyond the last. */
+WEFT_API const char *weft_evaluated(const weft_session *session, int i, double *value);
 
 /* ---- two halves ---- */
 
@@ -201,6 +224,8 @@ typedef struct weft_world weft_world;
 WEFT_API weft_status weft_world_open(weft_context *ctx, void *mpi_comm, weft_world **out);
 WEFT_API int weft_world_rank(const weft_world *world);   /* -1: closed */
 WEFT_API int weft_world_size(const weft_world *world);
+/* A rank's share of its host's cores: what option `threads` should be. */
+WEFT_API int weft_world_threads(const weft_world *world);
 /* Waits for all ranks. Sessions that joined must not step any more. NULL is fine. */
 WEFT_API weft_status weft_world_close(weft_world *world);
 /* Before the session's first step, on every rank, in a context that both share: compares model, plan and options of the
@@ -211,6 +236,12 @@ WEFT_API weft_status weft_join(weft_session *session, weft_world *world);
 /* Weights and buffers under PyTorch's names. */
 WEFT_API int weft_parameter_count(const weft_session *session);
 WEFT_API const char *weft_parameter_name(const weft_session *session, int i);
+/* What parameter i is: WEFT_TRAINABLE, WEFT_BUFFER (else a parameter), WEFT_TRANSIENT (a buffer that PyTorch keeps out of
+ * state_dict). */
+enum { WEFT_TRAINABLE = 1, WEFT_BUFFER = 2, WEFT_TRANSIENT = 4 };
+WEFT_API int weft_parameter_flags(const weft_session *session, int i);
+/* Further names of parameter i, when it is tied: k from 0; NULL beyond the last. */
+WEFT_API const char *weft_parameter_alias(const weft_session *session, int i, int k);
 /* Borrows: out->data points at the live weight, valid for the session's life, to be changed only between steps. */
 WEFT_API weft_status weft_parameter(weft_session *session, const char *name, weft_tensor *out);
 /* Makes the session train in the caller's memory (64-byte aligned, dense, same shape and dtype): the current value
@@ -222,6 +253,23 @@ WEFT_API weft_status weft_gradient(weft_session *session, const char *name, weft
 /* Weights and persistent buffers as safetensors, written atomically; and back. */
 WEFT_API weft_status weft_save(weft_session *session, const char *path);
 WEFT_API weft_status weft_load(weft_session *session, const char *path);
+
+/* The optimiser's state: tensor i is what torch.optim calls `kind` ("exp_avg", "momentum_buffer", ..) of the parameter of that name;
+ * NULL beyond the last. weft_state borrows as weft_parameter does. How many steps it has done is metric "step"; weft_set_step says so
+ * of a state that was copied in (bias corrections and random numbers follow). */
+WEFT_API int weft_state_count(const weft_session *session);
+WEFT_API const char *weft_state_parameter(const weft_session *session, int i);
+WEFT_API const char *weft_state_kind(const weft_session *session, int i);
+WEFT_API weft_status weft_state(weft_session *session, int i, weft_tensor *out);
+WEFT_API weft_status weft_set_step(weft_session *session, int64_t steps);
+
+/* Checkpoints as `weft train --checkpoint-every` writes them: weights, buffers, optimiser state, number of steps, of all ranks that the
+ * session joined (each calls it), in FOLDER/checkpoints/step-N; the newest `keep` stay. The caller's loop keeps its place in the data
+ * itself. */
+WEFT_API weft_status weft_checkpoint(weft_session *session, const char *folder, int keep);
+/* Goes on from the newest whole checkpoint of the folder, also of `weft train`: *step (may be NULL) is how many steps are done, -1
+ * when there is none. Damaged ones are left out with a warning; one of another model or optimiser is WEFT_ERR_USAGE. */
+WEFT_API weft_status weft_resume(weft_session *session, const char *folder, int64_t *step);
 
 #ifdef __cplusplus
 }

@@ -18,10 +18,11 @@ may_include() { # room -> the rooms whose header it may include
     kernels | exe | comm | data) echo base "$1" ;;
     run) echo base kernels exe comm run ;;
     exchange) echo "$run_rooms" ;;
-    train | serve) echo "$run_rooms" data "$1" ;;
+    report) echo base kernels exe comm run report ;;
+    train | serve) echo "$run_rooms" report data "$1" ;;
     pipeline) echo "$compile_rooms" pipeline ;;
-    api) echo "$compile_rooms" "$run_rooms" data train serve pipeline api ;;
-    cli) echo "$compile_rooms" "$run_rooms" data train serve pipeline api cli ;;
+    api) echo "$compile_rooms" "$run_rooms" report data train serve pipeline api ;;
+    cli) echo "$compile_rooms" "$run_rooms" report data train serve pipeline api cli ;;
     esac
 }
 

@@ -278,6 +278,28 @@ void wf_program_save(weft_program *p, const char *path)
     wf_exe_save(p->ctx, &x, path);
 }
 
+typedef struct { weft_program *p; const char *after; bool eval; const char *text; } Stage;
+
+static void do_graph_text(void *v)
+{
+    Stage *g = v;
+    weft_program *p = g->p;
+    if (p->loaded)
+        wf_fail(p->ctx, WF_E_STEP_FORM, "a compiled step holds no graph");
+    WfStr s = wf_program_text(p);
+    wf_print(wf_compile_until(p->ctx, p->text, p->graph, &p->options, g->after, g->eval), &s);
+    g->text = s.at;
+}
+
+weft_status weft_graph_text(weft_program *program, const char *after, int eval, const char **out)
+{
+    Stage g = {.p = program, .after = after, .eval = eval};
+    weft_status r = program && out ? wf_guard(program->ctx, do_graph_text, &g) : WEFT_ERR_USAGE;
+    if (r == WEFT_OK)
+        *out = g.text;
+    return r;
+}
+
 /* ---- graphs built node by node ---- */
 
 typedef struct { WF_VEC(WfVal) values; weft_status failed; bool done; int outputs; } Build;

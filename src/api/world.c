@@ -42,6 +42,8 @@ int weft_world_size(const weft_world *world)
     return world && world->comm ? wf_comm_size(world->comm) : 0;
 }
 
+int weft_world_threads(const weft_world *world) { return world && world->comm ? wf_comm_threads(world->comm) : 0; }
+
 static void do_close(void *v)
 {
     Call *c = v;
@@ -97,6 +99,7 @@ static void do_join(void *v)
     }
     wf_arena_free(a);
     wf_session_join(c->s->run, c->w->comm);
+    c->s->comm = c->w->comm;
     if (c->s->program->options.init_sync)
         wf_session_sync(c->s->run);
 }

@@ -36,12 +36,6 @@ int wf_cli_doctor(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_completion(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_docs(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_explain(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
-/* Tables on stdout: parameters and state by module; memory alive at call `peak` by the line that made it; the calls that take
- * the time; what is kept over the peak and cheap to compute again. */
-void wf_cli_modules(WfArena *a, const WfExe *x);
-void wf_cli_lines(WfArena *a, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int peak);
-void wf_cli_slowest(WfArena *a, const WfExeProgram *p, const int64_t *symbols, int threads);
-void wf_cli_recompute(WfArena *a, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int threads, int peak);
 /* May a line of stderr be rewritten? */
 bool wf_cli_terminal(void);
 /* From now on compiling shows its progress; the second ends its line. */

@@ -1,7 +1,9 @@
-/* weft graph: the graph at any stage of the compiler, as text. weft compile: a step in a file. */
+/* weft graph: the graph at any stage of the compiler, as text. weft plan: what the step needs, as text. weft compile: a step in a
+ * file. */
 #include "cli/cli.h"
 
 #include "pipeline.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -13,6 +15,18 @@ int wf_cli_graph(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     WfStr s = {.arena = p->arena};
     wf_print(wf_compile_until(ctx, p->arena, p->graph, &p->options, o->after, o->eval), &s);
     fputs(s.at, stdout);
+    return 0;
+}
+
+int wf_cli_plan(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    weft_program *p = wf_cli_open(ctx, o, words);
+    WfStr s = {.arena = p->arena};
+    if (!p->exe)
+        wf_program_compile(p);
+    wf_report_plan(ctx, p->exe, &p->options, &s);
+    fputs(s.at, stdout);
+    weft_program_free(p);
     return 0;
 }
 

@@ -40,4 +40,51 @@ void wf_weights_save(WfCtx *ctx, const WfExe *x, WfSession *s, const char *path)
 void wf_optimizer_load(WfCtx *ctx, const WfExe *x, WfSession *s, const char *path, bool strict);
 void wf_optimizer_save(WfCtx *ctx, const WfExe *x, WfSession *s, const char *path);
 
+/* What torch.optim calls a state tensor of a parameter: "exp_avg", "momentum_buffer", ... */
+const char *wf_optimizer_kind(const WfExeInput *in);
+
+/* ---- checkpoints: layout and guarantees in checkpoint.c ---- */
+
+/* Where a run stands. */
+typedef struct {
+    int64_t step;                /* steps done */
+    int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together; 0: not known */
+    int64_t epoch_steps;         /* steps of an epoch */
+    int64_t total;               /* steps of the run: the length of its schedule */
+    uint64_t data, recipe;       /* fingerprints of the training data and of what is done to them */
+    char job[33];                /* which run it is; "": rank 0 makes one up at its first checkpoint */
+    int64_t before;              /* steps that the optimiser had done when the run began (--optimizer-state) */
+    const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
+    double best;                 /* of the best evaluation: its score, more is better */
+    const char *best_metric;     /* of what; NULL: there was none */
+    int64_t best_step, stale;    /* after which step; evaluations since */
+    bool evaluated;              /* there was one */
+    bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */
+} WfMark;
+
+/* The run that is kept: a session, its ranks (NULL: this process alone), what it was given, its folder, checkpoints that stay. What a
+ * mark names lies in the arena. */
+typedef struct {
+    WfCtx *ctx;
+    WfArena *arena;
+    const WfExe *exe;
+    WfSession *session;
+    WfComm *comm;
+    const WfOptions *options;
+    const char *folder;
+    int keep;
+} WfRun;
+
+/* Writes FOLDER/checkpoints/step-N of all ranks; every rank calls it. Raises WEFT_ERR_IO; earlier checkpoints are untouched then. */
+void wf_checkpoint_save(const WfRun *t, WfMark *m);
+/* Restores the newest whole checkpoint of the folder; every rank calls it, after the ranks agreed. False: there is none, nothing was
+ * changed. Raises WEFT_ERR_USAGE when the newest is of another run (*m says what this one is: samples, 0 where the caller visits
+ * them, step_rows, epoch_steps). */
+bool wf_checkpoint_load(const WfRun *t, WfMark *m);
+
+/* The options that shape what a run learns, as members of a JSON object: `"options": {"lr": "0.001", ..}, `. */
+void wf_origin_print(const WfRun *t, WfStr *out);
+/* Says which of them differ from those of a checkpoint (WfJson: the object). */
+void wf_origin_compare(const WfRun *t, const WfJson *was);
+
 #endif

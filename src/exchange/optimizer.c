@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* What torch.optim calls the state: its name in the step is "PARAMETER.WHAT". */
-static const char *what_of(const WfExeInput *in) { return in->name + strlen(in->of) + 1; }
+const char *wf_optimizer_kind(const WfExeInput *in) { return in->name + strlen(in->of) + 1; }
 
 static const WfExeInput *parameter(const WfExe *x, const char *name)
 {
@@ -27,8 +27,8 @@ static int states(WfArena *a, const WfExe *x, WfSession *s, WfTensor *t, WfWante
         int m = p ? p->n_aliases : 0;
         const char **others = WF_NEWN(a, const char *, (size_t)m + 1);
         for (int k = 0; k < m; k++)
-            others[k] = wf_arena_printf(a, "%s/%s", what_of(in), p->aliases[k]);
-        t[n].name = wf_arena_printf(a, "%s/%s", what_of(in), in->of);
+            others[k] = wf_arena_printf(a, "%s/%s", wf_optimizer_kind(in), p->aliases[k]);
+        t[n].name = wf_arena_printf(a, "%s/%s", wf_optimizer_kind(in), in->of);
         w[n] = (WfWanted){.name = t[n].name, .aliases = others, .n_aliases = m, .dtype = t[n].dtype, .rank = t[n].rank};
         memcpy(w[n].shape, t[n].shape, sizeof t[n].shape);
         n++;

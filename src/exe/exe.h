@@ -174,6 +174,12 @@ int64_t wf_exe_usual(const WfExeSymbol *s);
 /* What is wrong with the program's pairs: a start without its wait or the other way round, or memory in flight that
  * another call uses; NULL: nothing. *call: where. */
 const char *wf_exe_check_pairs(const WfExeProgram *p, int *call);
+/* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */
+int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
+/* A plan option as the executable records it, in the arena; "" when there is none of that name. */
+const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name);
+/* Which output of the evaluation form is called "predictions"; -1: none. */
+int wf_exe_predictions(const WfExe *x);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 

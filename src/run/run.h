@@ -101,4 +101,12 @@ void wf_session_release(WfSession *s);
 /* Makes the binding for these values of the executable's symbols now, so that the first run finds it. */
 void wf_session_prepare(WfSession *s, WfProgramKind kind, const int64_t *symbols);
 
+/* ---- schedules ---- */
+
+/* Learning rate of step `step` (from 1) of `total`; options total-steps takes the place of `total` when given. Steps
+ * after the end keep the last value. */
+double wf_schedule_lr(const WfOptions *o, int64_t step, int64_t total);
+/* The same for a parameter group whose own learning rate is `base`; min-lr and max-lr scale with it. */
+double wf_schedule_lr_from(const WfOptions *o, double base, int64_t step, int64_t total);
+
 #endif

@@ -74,7 +74,7 @@ static void put_loss(const WfLoop *l, WfStr *s)
 {
     const WfExe *x = l->t->exe;
     const WfExeProgram *p = &x->program[WF_PROG_EVAL];
-    const char *loss = wf_loop_option(l, "loss"), *chosen = wf_loop_option(l, "predictions");
+    const char *loss = wf_exe_option(l->t->exe, l->t->arena, "loss"), *chosen = wf_exe_option(l->t->exe, l->t->arena, "predictions");
     bool own = !*loss || !strcmp(loss, "none");
     int outputs = 0;
     const WfExeBuf *of = NULL;

@@ -25,18 +25,6 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
     return in;
 }
 
-static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
-{
-    int64_t lo, hi;
-    wf_exe_sizes(s, &lo, &hi);
-    if (want < lo || want > hi)
-        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
-                (long long)lo, (long long)hi);
-    if ((want - s->plus) % s->factor)
-        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld plus multiples of %lld",
-                (long long)want, (long long)lo, (long long)s->factor);
-}
-
 bool wf_loop_fits(const WfExe *x, int64_t count)
 {
     int64_t lo, hi;
@@ -44,33 +32,6 @@ bool wf_loop_fits(const WfExe *x, int64_t count)
         return false;
     wf_exe_sizes(&x->symbols[0], &lo, &hi);
     return count >= lo && (count - x->symbols[0].plus) % x->symbols[0].factor == 0;
-}
-
-int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
-{
-    for (int i = 0; i < x->n_inputs; i++) {
-        const WfExeInput *e = &x->inputs[i];
-        int64_t size;
-        if (e->role != WF_XIN_USER || !e->rank)
-            continue;
-        if (!wf_elit(x->exprs, e->shape[0], &size)) {
-            int64_t want = o->batch_size ? o->batch_size : 32;
-            for (int k = 0; k < x->n_symbols; k++)
-                if (x->symbols[k].input == i && x->symbols[k].dim == 0) {
-                    want = o->batch_size ? want : wf_exe_usual(&x->symbols[k]);
-                    check_batch(ctx, &x->symbols[k], want);
-                }
-            return want;
-        }
-        if (o->batch_size && o->batch_size != size)
-            wf_fail_at(ctx, WF_E_BATCH_SIZE, NULL,
-                       "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to "
-                       "choose freely.",
-                       "--batch-size %lld, but the model was exported for batches of %lld",
-                       (long long)o->batch_size, (long long)size);
-        return size;
-    }
-    wf_fail(ctx, WF_E_NO_BATCH, "the model has no input with a batch dimension");
 }
 
 void *wf_batch_memory(WfArena *a, size_t bytes)
@@ -131,18 +92,25 @@ void wf_loop_start_ahead(WfLoop *l, WfArena *a)
                                 l->buffer, new_buffers(l));
 }
 
+/* `count` rows of input i in the buffers, from row `first` on. */
+static WfTensor rows_of(const WfLoop *l, const WfDataset *d, int i, int64_t first, int64_t count)
+{
+    const WfColumn *c = &d->columns[i];
+    WfTensor t = {.name = c->input->name, .dtype = c->input->dtype, .rank = c->rank};
+    size_t item = wf_dtype_size(t.dtype);
+    t.data = (uint8_t *)l->buffer[i] + (size_t)(first * c->sample_elements) * item;
+    memcpy(t.shape, c->shape, sizeof t.shape);
+    t.shape[0] = count;
+    t.bytes = (size_t)(count * c->sample_elements) * item;
+    return t;
+}
+
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count)
 {
     l->fed.data = d;
     l->fed.first = first;
     for (int i = 0; i < l->n_inputs; i++) {
-        const WfColumn *c = &d->columns[i];
-        WfTensor t = {
-            .name = c->input->name, .dtype = c->input->dtype, .rank = c->rank, .data = l->buffer[i]};
-        t.data = (uint8_t *)l->buffer[i] + (size_t)(first * c->sample_elements) * wf_dtype_size(t.dtype);
-        memcpy(t.shape, c->shape, sizeof t.shape);
-        t.shape[0] = count;
-        t.bytes = (size_t)(count * c->sample_elements) * wf_dtype_size(t.dtype);
+        WfTensor t = rows_of(l, d, i, first, count);
         wf_session_feed(l->t->session, t.name, &t);
     }
 }
@@ -154,20 +122,18 @@ const int64_t *wf_loop_fed(WfLoop *l)
     return l->index + l->fed.first;
 }
 
-const char *wf_loop_option(const WfLoop *l, const char *name)
+void wf_loop_tensors(const WfLoop *l, const WfDataset *d, int64_t count, WfTensor *out)
 {
-    size_t n = strlen(name);
-    for (const char *p = l->t->exe->options; p && *p; p = strchr(p, '\n'), p += p != NULL)
-        if (!strncmp(p, name, n) && p[n] == '=')
-            return wf_arena_strndup(l->t->arena, p + n + 1, strcspn(p + n + 1, "\n"));
-    return "";
+    for (int i = 0, k = 0; i < l->t->exe->n_inputs; i++)
+        if (l->t->exe->inputs[i].role == WF_XIN_USER)
+            out[i] = rows_of(l, d, k++, 0, count);
 }
 
 int wf_loop_ignoring(const WfLoop *l)
 {
-    const char *loss = wf_loop_option(l, "loss"), *target = wf_loop_option(l, "target");
+    const char *loss = wf_exe_option(l->t->exe, l->t->arena, "loss"), *target = wf_exe_option(l->t->exe, l->t->arena, "target");
     if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) ||
-        !strcmp(wf_loop_option(l, "soft-target"), "true"))
+        !strcmp(wf_exe_option(l->t->exe, l->t->arena, "soft-target"), "true"))
         return -1;
     for (int i = 0; i < l->n_inputs; i++)
         if (!strcmp(l->inputs[i].name, *target ? target : "y"))

@@ -3,7 +3,6 @@
 #include "train/loop.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
@@ -41,13 +40,13 @@ static void check_rounds(const WfLoop *l, const WfDataset *d)
 static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
 {
     WfSession *s = l->t->session;
-    double loss = 0, weight = 0;
-    int output = wf_predict_named(l->t->exe);
+    int output = wf_exe_predictions(l->t->exe);
     bool masks = wf_session_masks(s, WF_PROG_EVAL);
     int ignoring = masks ? -1 : wf_loop_ignoring(l);
     int64_t samples = most < d->samples ? most : d->samples;
     check_rounds(l, d);
-    l->ignore = strtoll(*wf_loop_option(l, "ignore-index") ? wf_loop_option(l, "ignore-index") : "-100", NULL, 10);
+    l->ignore = wf_metrics_ignored(l->t->exe, l->t->arena);
+    WfTensor *inputs = WF_NEWN(l->t->arena, WfTensor, (size_t)l->t->exe->n_inputs + 1);
     wf_metrics_begin(m);
     /* each rank its batches, in parts of its own size */
     for (int64_t at = l->rank * l->batch; at < samples; at += l->rows + ((at + l->rows) % l->batch ? 0 : l->batch * (l->ranks - 1))) {
@@ -62,22 +61,18 @@ static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
             wf_session_set_rows(s, valid);
         wf_session_forward(s, true);
         WfTensor p;
-        double b = wf_session_loss(s), sum, share;
+        double loss = wf_session_loss(s);
+        WfMeasured b = {l->t->exe, inputs, count, valid, l->ignore};
         if (output >= 0) {
+            wf_loop_tensors(l, d, count, inputs);
             wf_session_output(s, WF_PROG_EVAL, output, &p);
-            wf_metrics_add(m, l, &p, count, valid);
+            wf_metrics_add(m, &b, &p);
         }
         if (ignoring < 0 && valid < count && !masks)
-            b = without_padding(l, d, b, count, valid);
-        if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
-            loss += sum; /* one mean over everything that counts */
-            weight += share;
-        } else if (isfinite(b) || valid == count) {
-            loss += b * (double)valid;
-            weight += (double)valid;
-        }
+            loss = without_padding(l, d, loss, count, valid);
+        wf_metrics_add_loss(m, s, loss, &b);
     }
-    wf_metrics_finish(m, l->t, loss, weight);
+    wf_metrics_finish(m, l->t->comm);
 }
 
 typedef struct { WfLoop *l; const WfDataset *d; WfMetrics *m; } Job;
@@ -91,9 +86,9 @@ static void evaluate_all(void *p)
 WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d)
 {
     WfLoop l = {.t = t, .data = (WfDataset *)d, .ranks = 1};
-    WfMetrics *m = wf_metrics_new(t->ctx, t->arena, t->options);
+    WfMetrics *m = wf_metrics_new(t->ctx, t->arena, t->options->metrics, t->options->best_metric);
     l.inputs = wf_train_inputs(t->arena, t->exe, &l.n_inputs);
-    l.batch = l.rows = wf_train_batch(t->ctx, t->exe, t->options);
+    l.batch = l.rows = wf_exe_batch(t->ctx, t->exe, t->options);
     wf_loop_allocate(&l);
     Job job = {&l, d, m};
     weft_status s = wf_guard(t->ctx, evaluate_all, &job);

@@ -94,10 +94,16 @@ static void one_step(WfLoop *l, const WfOrder *order, int64_t step, double *comm
     wf_loop_progress(l, loss, norm, lr, ms);
 }
 
+static WfRun run_of(const WfTraining *t, const char *folder)
+{
+    return (WfRun){t->ctx, t->arena, t->exe, t->session, t->comm, t->options, folder, (int)t->options->keep_checkpoints};
+}
+
 static void checkpoint(WfLoop *l)
 {
     l->mark.micro_batch = l->schedule ? l->schedule->chosen : NULL;
-    wf_checkpoint_save(l->t, &l->mark);
+    WfRun run = run_of(l->t, l->t->options->out);
+    wf_checkpoint_save(&run, &l->mark);
     l->saved = l->mark.step;
 }
 
@@ -138,7 +144,8 @@ static void epochs(void *v)
 static void resume(WfLoop *l)
 {
     const WfOptions *o = l->t->options;
-    bool found = o->resume && wf_checkpoint_load(l->t, &l->mark);
+    WfRun run = run_of(l->t, o->resume);
+    bool found = o->resume && wf_checkpoint_load(&run, &l->mark);
     l->from = l->mark.step;
     l->saved = found ? l->from : -1;
     if (o->resume && !l->rank && found)
@@ -153,9 +160,9 @@ static void plan_epochs(WfLoop *l)
 {
     WfCtx *ctx = l->t->ctx;
     int64_t samples = l->data->samples, batches = l->micro * l->ranks, rest = samples % l->batch;
-    l->cut = !strcmp(wf_loop_option(l, "last-batch"), "short");
+    l->cut = !strcmp(wf_exe_option(l->t->exe, l->t->arena, "last-batch"), "short");
     l->per_epoch = samples / l->batch / batches;
-    if (strcmp(wf_loop_option(l, "last-batch"), "drop"))
+    if (strcmp(wf_exe_option(l->t->exe, l->t->arena, "last-batch"), "drop"))
         l->per_epoch += samples > l->per_epoch * l->batch * batches;
     bool fit = !rest || wf_loop_fits(l->t->exe, rest);
     for (int i = 0; l->schedule && i < l->schedule->table->rows.n; i++) {
@@ -211,7 +218,7 @@ static void tell_kept(WfLoop *l)
  * point has changed nothing. What goes wrong meanwhile does not take the failure's place. */
 static void keep_after(WfLoop *l, weft_status s)
 {
-    bool torn = l->ranks > 1 && !strcmp(wf_loop_option(l, "update"), "early"); /* some gradients were used, others never came */
+    bool torn = l->ranks > 1 && !strcmp(wf_exe_option(l->t->exe, l->t->arena, "update"), "early"); /* some gradients were used, others never came */
     bool whole = s == WEFT_ERR_DATA || s == WEFT_ERR_NUMERIC || (s == WEFT_ERR_RANK && !torn);
     wf_loop_break_line(l);
     l->together = l->ranks == 1;
@@ -234,7 +241,7 @@ void wf_train(WfTraining *t)
     l.data = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_TRAIN, l.inputs, l.n_inputs);
     if (o->eval_data.n)
         l.eval = wf_dataset_open(t->ctx, t->arena, o, WF_DATA_EVAL, l.inputs, l.n_inputs);
-    l.measured = wf_metrics_new(t->ctx, t->arena, o);
+    l.measured = wf_metrics_new(t->ctx, t->arena, o->metrics, o->best_metric);
     if (!l.eval && (o->metrics || o->best_metric || o->early_stop))
         wf_fail_at(t->ctx, WF_E_OPTION_MEANINGLESS, NULL, "Name the data to evaluate with by --eval-data.",
                    "option %s: nothing is evaluated", o->early_stop ? "early-stop" : o->best_metric ? "best-metric" : "metrics");
@@ -242,7 +249,7 @@ void wf_train(WfTraining *t)
         wf_dataset_check_finite(l.data);
     if (o->check_finite && l.eval)
         wf_dataset_check_finite(l.eval);
-    l.batch = wf_train_batch(t->ctx, t->exe, o);
+    l.batch = wf_exe_batch(t->ctx, t->exe, o);
     wf_ranks_agree(t, l.data, l.batch);
     l.schedule = wf_micro_new(t->ctx, t->arena, t, l.data, l.batch);
     l.micro = wf_session_micro_batches(t->session);

@@ -53,9 +53,6 @@ bool wf_loop_fits(const WfExe *x, int64_t count);
 void wf_loop_allocate(WfLoop *l); /* index and buffers of a batch */
 /* Gathers batches ahead when they are large enough to pay for a thread, which ends with the arena. */
 void wf_loop_start_ahead(WfLoop *l, WfArena *a);
-/* A plan option as the executable records it, which a compiled step does, too; "" when there is none of that
- * name. */
-const char *wf_loop_option(const WfLoop *l, const char *name);
 /* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does.
  */
 int wf_loop_ignoring(const WfLoop *l);
@@ -65,6 +62,8 @@ void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, i
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count);
 /* The samples of the rows fed last, for messages. */
 const int64_t *wf_loop_fed(WfLoop *l);
+/* The first `count` rows in the buffers, by input of the executable. */
+void wf_loop_tensors(const WfLoop *l, const WfDataset *d, int64_t count, WfTensor *out);
 
 /* Does the model's forward pass speak with that of other ranks? They then take the same number of batches, of one size. */
 bool wf_loop_speaks(const WfLoop *l);
@@ -73,19 +72,6 @@ void wf_loop_evaluate(WfLoop *l);
 /* Before the first step: are the metrics asked for there? Evaluates a batch, and raises WEFT_ERR_USAGE. */
 void wf_loop_try_metrics(WfLoop *l);
 void wf_loop_check_patience(WfLoop *l); /* sets l->stopped when --early-stop says so */
-
-/* ---- metrics ---- */
-
-/* For --metrics and --best-metric. Raises WEFT_ERR_USAGE for a name that is none. */
-WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const WfOptions *o);
-void wf_metrics_begin(WfMetrics *m);
-/* Adds the first `valid` of the `count` rows in the loop's buffers, with their predictions. */
-void wf_metrics_add(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t count, int64_t valid);
-/* Adds up the ranks; the mean loss is loss / weight. Raises WEFT_ERR_USAGE when a metric of --metrics has nothing that it could
- * be computed from. */
-void wf_metrics_finish(WfMetrics *m, WfTraining *t, double loss, double weight);
-/* Of the metric to watch, signed so that more is better, and its name. */
-double wf_metrics_score(const WfMetrics *m, const char **name);
 
 char *wf_loop_path(WfLoop *l, const char *name); /* in --out */
 void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl, on rank 0 */

@@ -8,18 +8,6 @@
 
 enum { KEEP = 16, SPARE = 10 }; /* 1 / KEEP of the memory stays free; a larger row must have 1 / SPARE to spare */
 
-static bool allowed(const WfExe *x, int64_t rows)
-{
-    int64_t lo, hi;
-    for (int i = 0; i < x->n_symbols; i++) {
-        const WfExeSymbol *m = &x->symbols[i];
-        wf_exe_sizes(m, &lo, &hi);
-        if (m->dim == 0 && (rows < lo || rows > hi || (rows - m->plus) % m->factor))
-            return false;
-    }
-    return true;
-}
-
 void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols)
 {
     for (int i = 0; i < x->n_symbols; i++) {
@@ -30,42 +18,6 @@ void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t 
                 size = d->columns[c].shape[m->dim];
         symbols[i] = (size - m->plus) / m->factor;
     }
-}
-
-static double seconds(const WfExeProgram *p, const int64_t *symbols, int threads)
-{
-    double t = 0;
-    for (int c = 0; c < p->n_calls; c++)
-        if (p->calls[c].kind != WF_CALL_START && p->calls[c].kind != WF_CALL_WAIT)
-            t += wf_exe_seconds(&p->calls[c], symbols) / threads;
-    return t;
-}
-
-static WfMicroRow row_of(WfSession *s, const WfExe *x, const WfDataset *d, int64_t rows, int64_t count)
-{
-    int64_t symbols[64] = {0};
-    WfProgramKind micro = x->program[WF_PROG_MICRO].n_calls ? WF_PROG_MICRO : WF_PROG_STEP; /* but for the update, the same */
-    wf_train_symbols(x, d, rows, symbols);
-    WfMicroRow r = {.rows = rows, .count = count, .bytes = wf_session_needs(s, WF_PROG_STEP, symbols)};
-    int64_t more = count > 1 ? wf_session_needs(s, micro, symbols) : 0;
-    int threads = wf_session_threads(s);
-    r.bytes = more > r.bytes ? more : r.bytes;
-    r.seconds = seconds(&x->program[WF_PROG_STEP], symbols, threads);
-    if (count > 1)
-        r.seconds += (double)(count - 1) * seconds(&x->program[micro], symbols, threads);
-    return r;
-}
-
-WfMicroTable *wf_micro_table(WfCtx *ctx, WfArena *a, WfSession *s, const WfExe *x, const WfDataset *d, int64_t batch, bool any)
-{
-    WfMicroTable *t = WF_NEW(a, WfMicroTable);
-    int fixed = x->accumulate ? x->accumulate : 1;
-    if (x->n_symbols > 64)
-        wf_fail(ctx, WF_E_SIZE_EXPRESSION, "more than 64 symbolic dimensions");
-    for (int64_t k = 1; k <= batch && k <= 65536; k++) /* largest micro-batch first */
-        if (k == 1 || (x->n_symbols && any && batch % k == 0 && allowed(x, batch / k)))
-            WF_PUSH(a, &t->rows, row_of(s, x, d, batch / k, k * fixed));
-    return t;
 }
 
 /* The row of --micro-batch N. */
@@ -98,7 +50,9 @@ WfMicro *wf_micro_new(WfCtx *ctx, WfArena *a, const WfTraining *t, const WfDatas
     if (t->exe->accumulate && wanted > 0 && wanted != batch && t->exe->n_symbols)
         wf_fail_at(ctx, WF_E_STEP_FIXED, NULL, "Compile the model again with --micro-batch.",
                    "--micro-batch %lld: the step was compiled for a fixed number of micro-batches", (long long)wanted);
-    m->table = wf_micro_table(ctx, a, t->session, t->exe, d, batch, !t->exe->accumulate);
+    int64_t *symbols = WF_NEWN(a, int64_t, (size_t)t->exe->n_symbols + 1);
+    wf_train_symbols(t->exe, d, batch, symbols);
+    m->table = wf_micro_table(a, t->session, t->exe, symbols, batch, !t->exe->accumulate);
     m->chosen = WF_NEWN(a, int64_t, (size_t)ranks);
     m->automatic = wanted == 0;
     m->at = wanted > 0 ? named(ctx, m->table, wanted) : 0;
@@ -143,15 +97,4 @@ const WfMicroRow *wf_micro_begin(WfMicro *m, WfTraining *t, int64_t step)
     }
     m->begun = true;
     return r;
-}
-
-void wf_micro_print(const WfMicroTable *t, const char *device, int64_t others, WfStr *out)
-{
-    wf_str_printf(out, "  %-8s  %12s  %15s  %11s  %16s\n", "Device", "Memory, MB", "Max micro-batch", "Accum steps",
-                  "Latency overhead");
-    for (int i = 0; i < t->rows.n; i++) {
-        const WfMicroRow *r = &t->rows.at[i];
-        wf_str_printf(out, "  %-8s  %12.3f  %15lld  %11lld  %14.1f %%\n", device, (double)(r->bytes + others) / 1048576.0,
-                      (long long)r->rows, (long long)r->count, (r->seconds / t->rows.at[0].seconds - 1) * 100);
-    }
 }

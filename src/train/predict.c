@@ -19,19 +19,10 @@ typedef struct {
     WfOut *out;    /* takes them as they come; NULL: none have */
 } Predict;
 
-int wf_predict_named(const WfExe *x)
-{
-    const WfExeProgram *p = &x->program[WF_PROG_EVAL];
-    for (int k = p->n_outputs - 1; k >= 0; k--)
-        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0 && !strcmp(p->outputs[k].name, "predictions"))
-            return k;
-    return -1;
-}
-
 int wf_predict_output(const WfTraining *t)
 {
     const WfExeProgram *p = &t->exe->program[WF_PROG_EVAL];
-    int named = wf_predict_named(t->exe);
+    int named = wf_exe_predictions(t->exe);
     for (int k = 0; named < 0 && k < p->n_outputs; k++)
         if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0)
             return k;
@@ -138,7 +129,7 @@ int64_t wf_predict(WfTraining *t, const char *path)
     r.output = wf_predict_output(t);
     choose_inputs(&r);
     r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
-    r.batch = wf_train_batch(t->ctx, t->exe, t->options);
+    r.batch = wf_exe_batch(t->ctx, t->exe, t->options);
     allocate(&r);
     weft_status s = wf_guard(t->ctx, predict, &r);
     if (s != WEFT_OK) {

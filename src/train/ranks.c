@@ -123,19 +123,3 @@ void wf_ranks_check_cancel(WfTraining *t)
         wf_fail(t->ctx, WF_E_CANCELLED, "stopped on request");
     }
 }
-
-void wf_ranks_add(WfTraining *t, double *values, int n)
-{
-    if (!t->comm || wf_comm_size(t->comm) == 1)
-        return;
-    int size = wf_comm_size(t->comm);
-    WfArena *a = wf_arena_scratch(t->ctx);
-    double *all = WF_NEWN(a, double, (size_t)(n * size));
-    wf_comm_exchange(t->comm, values, (size_t)n * sizeof *values, all, 0, "the evaluation");
-    for (int i = 0; i < n; i++) {
-        values[i] = 0;
-        for (int r = 0; r < size; r++)
-            values[i] += all[r * n + i];
-    }
-    wf_arena_free(a);
-}

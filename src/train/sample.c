@@ -110,7 +110,7 @@ static int64_t batch_of(const WfTraining *t)
 {
     int64_t lo, hi;
     if (t->options->batch_size || !t->exe->n_symbols)
-        return wf_train_batch(t->ctx, t->exe, t->options);
+        return wf_exe_batch(t->ctx, t->exe, t->options);
     wf_exe_sizes(&t->exe->symbols[0], &lo, &hi);
     return lo;
 }

@@ -1,17 +1,10 @@
-/* train: what surrounds the step: schedules, batches and the loop that feeds sessions. Knows no graph. */
+/* train: what surrounds the step: batches and the loop that feeds sessions. Knows no graph. */
 #ifndef WF_TRAIN_H
 #define WF_TRAIN_H
 
 #include "data/data.h"
 #include "exchange/exchange.h"
-
-/* ---- schedules ---- */
-
-/* Learning rate of step `step` (from 1) of `total`; options total-steps takes the place of `total` when given. Steps
- * after the end keep the last value. */
-double wf_schedule_lr(const WfOptions *o, int64_t step, int64_t total);
-/* The same for a parameter group whose own learning rate is `base`; min-lr and max-lr scale with it. */
-double wf_schedule_lr_from(const WfOptions *o, double base, int64_t step, int64_t total);
+#include "report/report.h"
 
 /* ---- reading ahead ---- */
 
@@ -31,45 +24,7 @@ WfAhead *wf_ahead_new(WfCtx *ctx, WfArena *a, const WfDataset *d, const WfOption
  * reading it, and WEFT_ERR_IO with the file's name when the batch has not come for ten minutes. */
 void **wf_ahead_next(WfAhead *h);
 
-/* ---- checkpoints: layout and guarantees in checkpoint.c ---- */
-
-/* Where a run stands. */
-typedef struct {
-    int64_t step;                /* steps done */
-    int64_t samples, step_rows;  /* of the training data; rows of a step, all ranks and micro-batches together */
-    int64_t epoch_steps;         /* steps of an epoch */
-    int64_t total;               /* steps of the run: the length of its schedule */
-    uint64_t data, recipe;       /* fingerprints of the training data and of what is done to them */
-    char job[33];                /* which run it is; "": rank 0 makes one up at its first checkpoint */
-    int64_t before;              /* steps that the optimiser had done when the run began (--optimizer-state) */
-    const int64_t *micro_batch;  /* by rank: rows of the last step's micro-batches; NULL: always the same */
-    double best;                 /* of the best evaluation: its score, more is better */
-    const char *best_metric;     /* of what; NULL: there was none */
-    int64_t best_step, stale;    /* after which step; evaluations since */
-    bool evaluated;              /* there was one */
-    bool evaluation_due;         /* the epoch is over, and its evaluation is still to come */
-} WfMark;
-
-struct WfTraining;
-/* Writes OUT/checkpoints/step-N of all ranks; every rank calls it. Raises WEFT_ERR_IO; earlier checkpoints are untouched then. */
-void wf_checkpoint_save(struct WfTraining *t, WfMark *m);
-/* Restores the newest whole checkpoint of the folder --resume; every rank calls it, after the ranks agreed. False: there
- * is none, nothing was changed. Raises WEFT_ERR_USAGE when the newest is of another run (*m says what this one is: samples,
- * step_rows, epoch_steps). */
-bool wf_checkpoint_load(struct WfTraining *t, WfMark *m);
-
-/* The options that shape what a run learns, as members of a JSON object: `"options": {"lr": "0.001", ..}, `. */
-void wf_origin_print(const struct WfTraining *t, WfStr *out);
-/* Says which of them differ from those of a checkpoint (WfJson: the object). */
-void wf_origin_compare(const struct WfTraining *t, const WfJson *was);
-
 /* ---- the loop ---- */
-
-/* What an evaluation found: one value a metric; NaN where there is none. */
-typedef struct WfMetrics WfMetrics;
-int wf_metrics_count(const WfMetrics *m);
-const char *wf_metrics_name(const WfMetrics *m, int i);
-double wf_metrics_value(const WfMetrics *m, int i);
 
 typedef struct WfTraining {
     WfCtx *ctx;
@@ -88,16 +43,6 @@ typedef struct WfTraining {
 } WfTraining;
 
 /* ---- micro-batches by memory ---- */
-
-typedef struct { int64_t rows, count, bytes; double seconds; } WfMicroRow; /* count micro-batches of `rows`; memory; predicted */
-typedef struct { WF_VEC(WfMicroRow) rows; } WfMicroTable;                   /* largest micro-batch first */
-
-/* How a step of `batch` rows can be taken: in any number of micro-batches that the export allows, or, where the executable
- * fixes it (any: false) or the batch is static, in one way. d: the data, for sizes besides the batch; NULL: the usual ones. */
-WfMicroTable *wf_micro_table(WfCtx *ctx, WfArena *a, WfSession *s, const WfExe *x, const WfDataset *d, int64_t batch,
-                             bool any);
-/* The table as text; others: bytes that every row needs besides. */
-void wf_micro_print(const WfMicroTable *t, const char *device, int64_t others, WfStr *out);
 
 typedef struct {
     WfMicroTable *table;
@@ -123,8 +68,6 @@ void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_
 void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch);
 /* wf_check_cancel, at the same step on all ranks. */
 void wf_ranks_check_cancel(WfTraining *t);
-/* Adds the values of all ranks, in order of rank; every rank gets the sums. */
-void wf_ranks_add(WfTraining *t, double *values, int n);
 
 /* A failure that was caught, in the run's arena: others may happen before it is raised again. */
 typedef struct { weft_status status; int kind; char *message, *place, *hint; bool told; } WfCaught;
@@ -143,9 +86,7 @@ WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d);
 /* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the
  * safetensors file `path`. Only inputs that the predictions depend on need data. Returns the number of rows. */
 int64_t wf_predict(WfTraining *t, const char *path);
-/* Which output of the evaluation form is called "predictions"; -1: none. */
-int wf_predict_named(const WfExe *x);
-/* The same; a model without a loss: its first output. Raises WEFT_ERR_USAGE where there is none. */
+/* Which output of the evaluation form holds the predictions; of a model without a loss the first one. Raises WEFT_ERR_USAGE where there is none. */
 int wf_predict_output(const WfTraining *t);
 /* Gives --sample bytes, drawn one after the other from the predictions of a model of bytes, to put. Raises WEFT_ERR_USAGE when
  * the model is not one: integers [batch, context] in, scores of 256 bytes at each place out. */
@@ -154,8 +95,6 @@ void wf_sample(WfTraining *t, void (*put)(void *user, uint8_t byte), void *user)
 WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n);
 /* Values of an executable's symbols for batches of `rows`; other sizes are those of the data (NULL: the usual ones). */
 void wf_train_symbols(const WfExe *x, const WfDataset *d, int64_t rows, int64_t *symbols);
-/* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */
-int64_t wf_train_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
 /* Zeroed memory of a batch, aligned for kernels; the arena's. */
 void *wf_batch_memory(WfArena *a, size_t bytes);
 /* A batch of zeros for an input that gets no data, its name and shape with it. Raises WEFT_ERR_DATA when another size than the batch's is

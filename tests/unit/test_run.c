@@ -331,7 +331,7 @@ static void options_between_steps(void **state)
     step(&r);
     assert_true(((const float *)w.data)[0] != before);
     said(&r, weft_set(r.program, "seed", "3"), WEFT_ERR_USAGE, "option seed must be set before");
-    said(&r, weft_set(r.program, "schedule", "cosine"), WEFT_ERR_USAGE, "option schedule belongs to the loop");
+    said(&r, weft_set(r.program, "epochs", "2"), WEFT_ERR_USAGE, "option epochs belongs to the loop");
     weft_context_free(r.ctx);
 }
 

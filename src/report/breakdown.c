@@ -1,7 +1,7 @@
 /* Tables of a step for weft plan and weft info: what each module of the model holds, what memory at the peak comes from which
  * line, which calls take the time, which buffers would be cheap to compute again. Predicted numbers are those that the planner
  * goes by. */
-#include "cli/cli.h"
+#include "report/private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +39,9 @@ static size_t module_of(const char *parameter)
     return dot ? (size_t)(dot - parameter) : 0;
 }
 
-void wf_cli_modules(WfArena *a, const WfExe *x)
+void wf_report_modules(WfStr *out, const WfExe *x)
 {
-    Rows r = {.a = a, .by_name = wf_map_new(a)};
+    Rows r = {.a = out->arena, .by_name = wf_map_new(out->arena)};
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
         const char *name = in->role == WF_XIN_STATE || in->role == WF_XIN_ACCUM ? in->of : in->name;
@@ -58,10 +58,10 @@ void wf_cli_modules(WfArena *a, const WfExe *x)
         }
         *(in->role == WF_XIN_STATE || in->role == WF_XIN_ACCUM ? &row->state : &row->bytes) += bytes;
     }
-    printf("%-32s %14s %14s %12s %12s\n", "module", "parameters", "trainable", "weights, MB", "state, MB");
+    wf_str_printf(out, "%-32s %14s %14s %12s %12s\n", "module", "parameters", "trainable", "weights, MB", "state, MB");
     for (int i = 0; i < r.rows.n; i++) {
         const Row *row = &r.rows.at[i];
-        printf("%-32s %14lld %14lld %12.3f %12.3f\n", *row->name ? row->name : "(the model itself)", (long long)row->elements,
+        wf_str_printf(out, "%-32s %14lld %14lld %12.3f %12.3f\n", *row->name ? row->name : "(the model itself)", (long long)row->elements,
                (long long)row->trainable, (double)row->bytes / 1048576.0, (double)row->state / 1048576.0);
     }
 }
@@ -69,9 +69,9 @@ void wf_cli_modules(WfArena *a, const WfExe *x)
 /* Where a call comes from: its Python line, else its name. */
 static const char *origin(const WfExeCall *k) { return k->where && *k->where ? k->where : k->name ? k->name : "-"; }
 
-void wf_cli_lines(WfArena *a, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int peak)
+void wf_report_lines(WfStr *out, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int peak)
 {
-    Rows r = {.a = a, .by_name = wf_map_new(a)};
+    Rows r = {.a = out->arena, .by_name = wf_map_new(out->arena)};
     double all = 0;
     for (int i = 0; i < p->n_bufs; i++) {
         const WfExeBuf *b = &p->bufs[i];
@@ -85,37 +85,37 @@ void wf_cli_lines(WfArena *a, const WfExe *x, const WfExeProgram *p, const int64
     if (!all)
         return;
     qsort(r.rows.at, (size_t)r.rows.n, sizeof(Row), heavier);
-    printf("  at the peak, %.3f MB are alive (during %s), made by\n", all / 1048576.0, p->calls[peak].name ? p->calls[peak].name : "-");
+    wf_str_printf(out, "  at the peak, %.3f MB are alive (during %s), made by\n", all / 1048576.0, p->calls[peak].name ? p->calls[peak].name : "-");
     for (int i = 0; i < r.rows.n && i < SHOWN; i++)
-        printf("  %10.3f MB  %s\n", r.rows.at[i].weight / 1048576.0, r.rows.at[i].name);
+        wf_str_printf(out, "  %10.3f MB  %s\n", r.rows.at[i].weight / 1048576.0, r.rows.at[i].name);
     if (r.rows.n > SHOWN)
-        printf("  and %d other lines\n", r.rows.n - SHOWN);
+        wf_str_printf(out, "  and %d other lines\n", r.rows.n - SHOWN);
 }
 
-void wf_cli_slowest(WfArena *a, const WfExeProgram *p, const int64_t *symbols, int threads)
+void wf_report_slowest(WfStr *out, const WfExeProgram *p, const int64_t *symbols, int threads)
 {
-    Rows r = {.a = a, .by_name = wf_map_new(a)};
+    Rows r = {.a = out->arena, .by_name = wf_map_new(out->arena)};
     double all = 0;
     for (int c = 0; c < p->n_calls; c++) {
         const WfExeCall *k = &p->calls[c];
         if (k->kind == WF_CALL_START || k->kind == WF_CALL_WAIT)
             continue;
-        Row row = {.name = wf_arena_printf(a, "%-24s %s", k->name ? k->name : "-", k->where ? k->where : ""),
+        Row row = {.name = wf_arena_printf(r.a, "%-24s %s", k->name ? k->name : "-", k->where ? k->where : ""),
                    .weight = wf_exe_seconds(k, symbols) / threads};
-        WF_PUSH(a, &r.rows, row);
+        WF_PUSH(r.a, &r.rows, row);
         all += row.weight;
     }
     if (!(all > 0))
         return;
     qsort(r.rows.at, (size_t)r.rows.n, sizeof(Row), heavier);
-    printf("  predicted %.3f ms, of which\n", all * 1e3);
+    wf_str_printf(out, "  predicted %.3f ms, of which\n", all * 1e3);
     for (int i = 0; i < r.rows.n && i < SHOWN; i++)
-        printf("  %10.3f ms %3.0f %%  %s\n", r.rows.at[i].weight * 1e3, r.rows.at[i].weight / all * 100, r.rows.at[i].name);
+        wf_str_printf(out, "  %10.3f ms %3.0f %%  %s\n", r.rows.at[i].weight * 1e3, r.rows.at[i].weight / all * 100, r.rows.at[i].name);
 }
 
-void wf_cli_recompute(WfArena *a, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int threads, int peak)
+void wf_report_recompute(WfStr *out, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int threads, int peak)
 {
-    Rows r = {.a = a, .by_name = wf_map_new(a)};
+    Rows r = {.a = out->arena, .by_name = wf_map_new(out->arena)};
     for (int i = 0; i < p->n_bufs; i++) {
         const WfExeBuf *b = &p->bufs[i];
         if (b->place != WF_PLACE_SLAB || b->same_as >= 0 || b->first < 0 || b->first >= peak || b->last <= peak || b->last >= p->commit)
@@ -123,14 +123,14 @@ void wf_cli_recompute(WfArena *a, const WfExe *x, const WfExeProgram *p, const i
         const WfExeCall *k = &p->calls[b->first];
         int64_t bytes = wf_exe_eval(x, b->bytes, symbols);
         double ms = wf_exe_seconds(k, symbols) / threads * 1e3;
-        WF_PUSH(a, &r.rows, ((Row){.name = wf_arena_printf(a, "%s%s: %.3f MB for %.3f ms  %s", b->name ? "%" : "", b->name ? b->name : k->name ? k->name : "-",
+        WF_PUSH(r.a, &r.rows, ((Row){.name = wf_arena_printf(r.a, "%s%s: %.3f MB for %.3f ms  %s", b->name ? "%" : "", b->name ? b->name : k->name ? k->name : "-",
                                                            (double)bytes / 1048576.0, ms, origin(k)),
                                    .weight = (double)bytes / (ms > 1e-6 ? ms : 1e-6)}));
     }
     if (!r.rows.n)
         return;
     qsort(r.rows.at, (size_t)r.rows.n, sizeof(Row), heavier);
-    puts("  kept over the peak, cheapest first to compute again:");
+    wf_str_puts(out, "  kept over the peak, cheapest first to compute again:\n");
     for (int i = 0; i < r.rows.n && i < SHOWN / 2; i++)
-        printf("  %s\n", r.rows.at[i].name);
+        wf_str_printf(out, "  %s\n", r.rows.at[i].name);
 }

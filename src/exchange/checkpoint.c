@@ -9,7 +9,7 @@
  *   MANIFEST      JSON: where the run stands and what it was given, the files with size and checksum; its xxh3
  *
  * Resuming takes the newest folder whose MANIFEST and tensors match their checksums, and says why it left out newer ones. */
-#include "train/train.h"
+#include "exchange/exchange.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static void WF_NORETURN WF_PRINTF(3, 4) bad(WfCtx *ctx, const char *path, const 
 /* ---- writing ------------------------------------------------------------------------------------ */
 
 /* The tensors that a rank's file holds; returns how many. */
-static int collect(const WfTraining *t, int rank, WfTensor *out)
+static int collect(const WfRun *t, int rank, WfTensor *out)
 {
     int n = 0;
     for (int i = 0; i < t->exe->n_inputs; i++) {
@@ -53,7 +53,7 @@ static int collect(const WfTraining *t, int rank, WfTensor *out)
     return n;
 }
 
-static WfTensor *room_for_tensors(const WfTraining *t, WfArena *a)
+static WfTensor *room_for_tensors(const WfRun *t, WfArena *a)
 {
     return WF_NEWN(a, WfTensor, (size_t)t->exe->n_inputs + 1);
 }
@@ -62,7 +62,7 @@ static const char zeros[ALIGNMENT];
 
 static void put_zeros(WfOut *o, uint64_t n) { wf_out_write(o, zeros, n); }
 
-static Shard write_shard(WfTraining *t, const char *path, const char *job, int64_t step, int rank)
+static Shard write_shard(const WfRun *t, const char *path, const char *job, int64_t step, int rank)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     WfTensor *at = room_for_tensors(t, a);
@@ -113,7 +113,7 @@ static void number(WfStr *s, const char *key, double v)
     wf_str_puts(s, ", ");
 }
 
-static void write_manifest(WfTraining *t, const char *path, const WfMark *m, const Shard *shards, int ranks)
+static void write_manifest(const WfRun *t, const char *path, const WfMark *m, const Shard *shards, int ranks)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     WfStr s = {.arena = a};
@@ -180,7 +180,7 @@ static char *step_path(WfArena *a, const char *folder, int64_t step)
 }
 
 /* Removes checkpoints beyond the newest `keep`, and what earlier runs left unfinished: a folder is one run's. */
-static void prune(WfTraining *t, const char *folder, int keep)
+static void prune(const WfRun *t, const char *folder, int keep)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     int64_t *steps;
@@ -200,7 +200,7 @@ static void prune(WfTraining *t, const char *folder, int keep)
     wf_arena_free(a);
 }
 
-static void check_space(WfTraining *t, const char *folder)
+static void check_space(const WfRun *t, const char *folder)
 {
     struct statvfs fs;
     uint64_t need = (uint64_t)wf_session_state_bytes(t->session) + (1 << 20);
@@ -213,7 +213,7 @@ static void check_space(WfTraining *t, const char *folder)
 static void remove_unfinished(void *path) { wf_remove_folder(path); }
 
 /* A name for a run that no other has. */
-static void name_job(WfTraining *t, char job[33])
+static void name_job(const WfRun *t, char job[33])
 {
     uint8_t random[16];
     if (getentropy(random, sizeof random))
@@ -225,11 +225,11 @@ static void name_job(WfTraining *t, char job[33])
 /* What rank 0 tells the others of a checkpoint that is begun. */
 typedef struct { char name[64], job[33]; } Begun;
 
-void wf_checkpoint_save(WfTraining *t, WfMark *m)
+void wf_checkpoint_save(const WfRun *t, WfMark *m)
 {
     int rank = t->comm ? wf_comm_rank(t->comm) : 0, ranks = t->comm ? wf_comm_size(t->comm) : 1;
     WfArena *a = wf_arena_scratch(t->ctx);
-    char *folder = wf_train_path(a, t->options->out, "checkpoints"), *temp;
+    char *folder = wf_arena_printf(a, "%s/checkpoints", t->folder), *temp;
     Begun mine_begun = {0}, *begun = WF_NEWN(a, Begun, (size_t)ranks);
     Shard *shards = WF_NEWN(a, Shard, (size_t)ranks);
     WfDefer *unfinished = NULL;
@@ -267,7 +267,7 @@ void wf_checkpoint_save(WfTraining *t, WfMark *m)
         wf_defer_keep(unfinished);
         char *latest = wf_arena_printf(a, "step-%lld\n", (long long)m->step);
         wf_write_file(t->ctx, wf_arena_printf(a, "%s/LATEST", folder), latest, strlen(latest));
-        prune(t, folder, (int)t->options->keep_checkpoints);
+        prune(t, folder, t->keep);
     }
     wf_arena_free(a);
 }
@@ -326,7 +326,7 @@ static WfTensor *read_shard(WfCtx *ctx, WfArena *a, const char *path, Shard want
 }
 
 typedef struct {
-    WfTraining *t;
+    const WfRun *t;
     WfArena *a;
     const char *folder;
     int64_t step;
@@ -406,11 +406,20 @@ static void check(void *v)
 /* Does the checkpoint belong to this training? */
 static void compare(const Candidate *c, const WfMark *now)
 {
-    WfTraining *t = c->t;
+    const WfRun *t = c->t;
     char *place = step_path(c->a, c->folder, c->step);
     if (strcmp(c->model, t->exe->signature ? t->exe->signature : ""))
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the model that the run began with.",
                    "the checkpoint is of another model");
+    if (c->seed != (json_int_t)t->options->seed)
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --seed.",
+                   "the run draws random numbers and visits its samples in another order (seed %lld, not %lld)", (long long)c->seed,
+                   (long long)t->options->seed);
+    if (!now->samples) /* the caller's own loop visits the data */
+        return;
+    if (!c->mark->samples)
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Go on with the program that wrote it.",
+                   "the checkpoint was written by a program that visits the data itself");
     if (c->mark->samples != now->samples)
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the data that the run began with.",
                    "the run began with %lld training samples, and there are %lld", (long long)c->mark->samples,
@@ -431,16 +440,15 @@ static void compare(const Candidate *c, const WfMark *now)
         wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --last-batch.",
                    "an epoch of the run has %lld steps, and now has %lld", (long long)c->mark->epoch_steps,
                    (long long)now->epoch_steps);
-    if (c->seed != (json_int_t)t->options->seed || c->shuffle != t->options->shuffle)
-        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --seed and --shuffle.",
-                   "the run visits its samples in another order (seed %lld, %s)", (long long)c->seed,
+    if (c->shuffle != t->options->shuffle)
+        wf_fail_at(t->ctx, WF_E_CHECKPOINT_OTHER, place, "Resume with the same --shuffle.", "the run visits its samples in another order (%s)",
                    c->shuffle ? "shuffled" : "not shuffled");
 }
 
 /* Copies a rank's file into the session; rank 0's was read when it was checked. */
 static void restore(Candidate *c, int rank)
 {
-    WfTraining *t = c->t;
+    const WfRun *t = c->t;
     WfArena *a = wf_arena_scratch(t->ctx);
     int n = c->n_shared;
     WfTensor *have = rank ? shard_of(c, a, rank, &n) : c->shared, *mine = room_for_tensors(t, a);
@@ -476,16 +484,16 @@ static void restore(Candidate *c, int rank)
 /* Where the checkpoints of --resume are: in it, or in its folder `checkpoints`. */
 static char *folder_of(WfArena *a, const char *resume)
 {
-    char *inner = wf_train_path(a, resume, "checkpoints");
+    char *inner = wf_arena_printf(a, "%s/checkpoints", resume);
     return wf_file_exists(inner) ? inner : wf_arena_strdup(a, resume);
 }
 
-bool wf_checkpoint_load(WfTraining *t, WfMark *m)
+bool wf_checkpoint_load(const WfRun *t, WfMark *m)
 {
     int rank = t->comm ? wf_comm_rank(t->comm) : 0, ranks = t->comm ? wf_comm_size(t->comm) : 1;
     WfArena *a = wf_arena_scratch(t->ctx);
     WfMark found = {0};
-    Candidate c = {.t = t, .a = a, .folder = folder_of(a, t->options->resume), .step = -1, .mark = &found};
+    Candidate c = {.t = t, .a = a, .folder = folder_of(a, t->folder), .step = -1, .mark = &found};
     int64_t *steps, chosen = -1, *all = WF_NEWN(a, int64_t, (size_t)ranks);
     for (int i = 0, n = rank ? 0 : list(a, c.folder, &steps); i < n && chosen < 0; i++) {
         c.step = steps[i];

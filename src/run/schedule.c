@@ -10,9 +10,9 @@
  *
  * Warm-up of W steps multiplies by t / W for t <= W, as LambdaLR(lambda e: (e + 1) / W); the schedule proper begins at
  * step W + 1 and has T - W steps. Its first step is thus not wasted on a rate of zero. */
-#include <math.h>
+#include "run/run.h"
 
-#include "train/train.h"
+#include <math.h>
 
 static const double PI = 3.14159265358979323846;
 

@@ -1,6 +1,6 @@
 /* Metrics: sums over rows, each row once, padding never; values once all batches and ranks are in. Classes are compared in
  * float64; of equal scores the first class counts, as argmax has it. */
-#include "train/loop.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@ struct WfMetrics {
     int n;
     bool given;          /* what is asked for must be there */
     const char *best;    /* --best-metric; NULL: accuracy where there is one, else the loss */
+    double loss, weight; /* sum of losses, and what it is over */
     double seen, squares, absolutes, elements;
     double *classes;     /* F1: of each class hits, times predicted, times true */
     int64_t n_classes;
@@ -59,11 +60,11 @@ static void add_metric(WfMetrics *m, const char *option, const char *name)
                "option %s: there is no metric '%s'", option, name);
 }
 
-WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const WfOptions *o)
+WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const char *names, const char *best)
 {
     WfMetrics *m = WF_NEW(a, WfMetrics);
-    *m = (WfMetrics){.ctx = ctx, .a = a, .given = o->metrics, .best = o->best_metric};
-    const char *p = o->metrics ? o->metrics : "loss,accuracy";
+    *m = (WfMetrics){.ctx = ctx, .a = a, .given = names, .best = best};
+    const char *p = names ? names : "loss,accuracy";
     for (size_t n; *p; p += n + (p[n] == ',')) {
         n = strcspn(p, ",");
         add_metric(m, "metrics", wf_arena_strndup(a, p, n));
@@ -75,7 +76,7 @@ WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const WfOptions *o)
 
 void wf_metrics_begin(WfMetrics *m)
 {
-    m->seen = m->squares = m->absolutes = m->elements = 0;
+    m->loss = m->weight = m->seen = m->squares = m->absolutes = m->elements = 0;
     for (int i = 0; i < m->n; i++)
         m->at[i].hits = 0;
     if (m->classes)
@@ -95,20 +96,26 @@ static double value_at(const WfTensor *t, int64_t i)
     return t->dtype == WF_F32 ? ((const float *)t->data)[i] : wf_load_f64(t->dtype, (const uint8_t *)t->data + i * (int64_t)wf_dtype_size(t->dtype));
 }
 
-/* The input that holds the target of `elements` values for `count` rows: --target's, or the last that the predictions do not
- * depend on. -1: none. */
-static int target_input(const WfLoop *l, bool integer, int64_t elements, int64_t count)
+static int64_t elements_of(const WfTensor *t)
 {
-    const char *target = wf_loop_option(l, "target");
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n *= t->shape[d];
+    return n;
+}
+
+/* The input that holds the target of `elements` values: --target's, or the last that the predictions do not
+ * depend on. -1: none. */
+static int target_input(const WfMetrics *m, const WfMeasured *b, bool integer, int64_t elements)
+{
+    const char *target = wf_exe_option(b->exe, m->a, "target");
     int found = -1;
-    for (int i = 0, k = 0; i < l->t->exe->n_inputs; i++) {
-        const WfExeInput *in = &l->t->exe->inputs[i];
-        if (in->role != WF_XIN_USER)
+    for (int i = 0; i < b->exe->n_inputs; i++) {
+        const WfExeInput *in = &b->exe->inputs[i];
+        if (in->role != WF_XIN_USER || in->predicts || !b->inputs[i].data || (integer ? in->dtype != WF_I64 : !wf_dtype_is_float(in->dtype)) ||
+            elements_of(&b->inputs[i]) != elements)
             continue;
-        const WfColumn *c = &l->data->columns[k++];
-        if (in->predicts || (integer ? in->dtype != WF_I64 : !wf_dtype_is_float(in->dtype)) || c->sample_elements * count != elements)
-            continue;
-        found = k - 1;
+        found = i;
         if (!strcmp(target, in->name))
             break;
     }
@@ -131,20 +138,20 @@ static void count_class(WfMetrics *m, int64_t classes, int64_t said, int64_t is)
 }
 
 /* Of scores [N, C, ...] and one class for each row of the others. */
-static void add_classes(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t count, int64_t valid)
+static void add_classes(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
 {
     int64_t rows = 1, inner = 1, classes = p->rank > 1 ? p->shape[1] : 0;
     for (int d = 0; d < p->rank; d++)
         rows *= d == 1 ? 1 : p->shape[d];
     for (int d = 2; d < p->rank; d++)
         inner *= p->shape[d];
-    int at = classes > 0 ? target_input(l, true, rows, count) : -1;
+    int at = classes > 0 ? target_input(m, b, true, rows) : -1;
     if (at < 0)
         return;
-    const int64_t *y = l->buffer[at];
-    for (int64_t r = 0, n = valid * l->data->columns[at].sample_elements; r < n; r++) {
+    const int64_t *y = b->inputs[at].data;
+    for (int64_t r = 0, n = rows / b->count * b->valid; r < n; r++) {
         int64_t from = r / inner * classes * inner + r % inner, best = 0, before = 0;
-        if (y[r] == l->ignore)
+        if (y[r] == b->ignore)
             continue;
         double top = value_at(p, from), mine = y[r] >= 0 && y[r] < classes ? value_at(p, from + y[r] * inner) : NAN;
         for (int64_t c = 0; c < classes; c++) {
@@ -163,26 +170,23 @@ static void add_classes(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_
 }
 
 /* Of predictions and a target of the same size: differences; of a binary loss the two classes, too. */
-static void add_values(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t count, int64_t valid)
+static void add_values(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
 {
-    const char *loss = wf_loop_option(l, "loss");
+    const char *loss = wf_exe_option(b->exe, m->a, "loss");
     bool logits = !strcmp(loss, "bce_with_logits"), binary = logits || !strcmp(loss, "bce");
-    int64_t elements = 1;
-    for (int d = 0; d < p->rank; d++)
-        elements *= p->shape[d];
-    int at = target_input(l, false, elements, count);
+    int64_t elements = elements_of(p);
+    int at = target_input(m, b, false, elements);
     if (at < 0)
         return;
-    const WfColumn *c = &l->data->columns[at];
-    WfTensor y = {.dtype = c->input->dtype, .data = l->buffer[at]};
-    for (int64_t i = 0, n = valid * c->sample_elements; i < n; i++) {
-        double a = value_at(p, i), b = value_at(&y, i), d = a - b;
+    const WfTensor *y = &b->inputs[at];
+    for (int64_t i = 0, n = elements / b->count * b->valid; i < n; i++) {
+        double x = value_at(p, i), want = value_at(y, i), d = x - want;
         m->squares += d * d;
         m->absolutes += fabs(d);
         m->elements++;
         if (!binary)
             continue;
-        int64_t said = a > (logits ? 0 : 0.5), is = b > 0.5;
+        int64_t said = x > (logits ? 0 : 0.5), is = want > 0.5;
         for (int k = 0; k < m->n; k++)
             m->at[k].hits += m->at[k].kind == ACCURACY && said == is;
         m->seen++;
@@ -190,12 +194,47 @@ static void add_values(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t
     }
 }
 
-void wf_metrics_add(WfMetrics *m, const WfLoop *l, const WfTensor *p, int64_t count, int64_t valid)
+int64_t wf_metrics_ignored(const WfExe *x, WfArena *a)
 {
-    if (!wf_dtype_is_float(p->dtype) || !p->rank)
+    const char *given = wf_exe_option(x, a, "ignore-index");
+    return *given ? strtoll(given, NULL, 10) : -100;
+}
+
+void wf_metrics_add(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
+{
+    if (!wf_dtype_is_float(p->dtype) || !p->rank || b->count < 1)
         return;
-    add_classes(m, l, p, count, valid);
-    add_values(m, l, p, count, valid);
+    add_classes(m, b, p);
+    add_values(m, b, p);
+}
+
+void wf_metrics_add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasured *b)
+{
+    double sum, share;
+    if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
+        m->loss += sum; /* one mean over everything that counts */
+        m->weight += share;
+    } else if (isfinite(loss) || b->valid == b->count) {
+        m->loss += loss * (double)b->valid;
+        m->weight += (double)b->valid;
+    }
+}
+
+/* Adds the values of all ranks, in order of rank; every rank gets the sums. */
+static void add_ranks(WfCtx *ctx, WfComm *comm, double *values, int n)
+{
+    int size = comm ? wf_comm_size(comm) : 1;
+    if (size == 1)
+        return;
+    WfArena *a = wf_arena_scratch(ctx);
+    double *all = WF_NEWN(a, double, (size_t)(n * size));
+    wf_comm_exchange(comm, values, (size_t)n * sizeof *values, all, 0, "the evaluation");
+    for (int i = 0; i < n; i++) {
+        values[i] = 0;
+        for (int r = 0; r < size; r++)
+            values[i] += all[r * n + i];
+    }
+    wf_arena_free(a);
 }
 
 /* The mean of the classes that occur, predicted or true; each 2 hits / (predicted + true). */
@@ -212,19 +251,19 @@ static double macro_f1(const WfMetrics *m)
     return n ? sum / n : NAN;
 }
 
-void wf_metrics_finish(WfMetrics *m, WfTraining *t, double loss, double weight)
+void wf_metrics_finish(WfMetrics *m, WfComm *comm)
 {
-    double sums[6 + MOST] = {loss, weight, m->seen, m->squares, m->absolutes, m->elements};
+    double sums[6 + MOST] = {m->loss, m->weight, m->seen, m->squares, m->absolutes, m->elements};
     for (int i = 0; i < m->n; i++)
         sums[6 + i] = m->at[i].hits;
-    wf_ranks_add(t, sums, 6 + m->n);
+    add_ranks(m->ctx, comm, sums, 6 + m->n);
     if (asks(m, F1)) { /* a rank without rows knows no classes */
         double *all = m->classes, n = 0;
-        int size = t->comm ? wf_comm_size(t->comm) : 1, rank = t->comm ? wf_comm_rank(t->comm) : 0;
+        int size = comm ? wf_comm_size(comm) : 1, rank = comm ? wf_comm_rank(comm) : 0;
         WfArena *scratch = wf_arena_scratch(m->ctx);
         double *counts = WF_NEWN(scratch, double, (size_t)size);
         counts[rank] = (double)m->n_classes;
-        wf_ranks_add(t, counts, size);
+        add_ranks(m->ctx, comm, counts, size);
         for (int r = 0; r < size; r++)
             n = counts[r] > n ? counts[r] : n;
         wf_arena_free(scratch);
@@ -232,7 +271,7 @@ void wf_metrics_finish(WfMetrics *m, WfTraining *t, double loss, double weight)
             all = m->classes = WF_NEWN(m->a, double, (size_t)n * 3);
         m->n_classes = (int64_t)n;
         if (n > 0)
-            wf_ranks_add(t, all, (int)m->n_classes * 3);
+            add_ranks(m->ctx, comm, all, (int)m->n_classes * 3);
     }
     for (int i = 0; i < m->n; i++) {
         Metric *x = &m->at[i];

@@ -1,6 +1,6 @@
 /* What a run was given, kept in its checkpoints: options of the model, the optimiser and the schedule may change when it goes on,
  * but not without a word. Options that shape the plan are those of the executable, whatever the command line says. */
-#include "train/train.h"
+#include "exchange/exchange.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static bool told(const WfOptionRow *r)
     return in;
 }
 
-static char *text_of(const WfTraining *t, WfArena *a, const WfOptionRow *r)
+static char *text_of(const WfRun *t, WfArena *a, const WfOptionRow *r)
 {
     WfStr s = {.arena = a};
     size_t n = strlen(r->name);
@@ -27,7 +27,7 @@ static char *text_of(const WfTraining *t, WfArena *a, const WfOptionRow *r)
     return s.at ? s.at : wf_arena_strdup(a, "");
 }
 
-void wf_origin_print(const WfTraining *t, WfStr *out)
+void wf_origin_print(const WfRun *t, WfStr *out)
 {
     int n = 0;
     wf_str_puts(out, "\"options\": {");
@@ -40,7 +40,7 @@ void wf_origin_print(const WfTraining *t, WfStr *out)
     wf_str_puts(out, "}, ");
 }
 
-void wf_origin_compare(const WfTraining *t, const WfJson *was)
+void wf_origin_compare(const WfRun *t, const WfJson *was)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     WfStr all = {.arena = a};

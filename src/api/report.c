@@ -1,0 +1,191 @@
+/* What a session finds out and keeps: evaluations, checkpoints, its plan as text. */
+#include "api/call.h"
+
+#include "report/report.h"
+
+#include <string.h>
+
+/* ---- evaluation ---- */
+
+struct WfEvaluation {
+    WfMetrics *metrics;
+    WfTensor *inputs; /* fed for the next batch, by input of the executable */
+    int64_t ignore;
+    bool done;        /* finished: values can be asked for */
+};
+
+void wf_evaluation_note(weft_session *s, const char *input, const WfTensor *t)
+{
+    const WfExe *x = s->program->exe;
+    for (int i = 0; i < x->n_inputs; i++)
+        if (x->inputs[i].role == WF_XIN_USER && !strcmp(x->inputs[i].name, input))
+            s->measured->inputs[i] = *t;
+}
+
+static void do_begin(void *v)
+{
+    Call *c = v;
+    weft_session *s = c->s;
+    wf_arena_free(s->arena);
+    s->measured = NULL;
+    s->arena = wf_arena_new(c->ctx);
+    const char *names = c->text ? wf_arena_strdup(s->arena, c->text) : NULL; /* the metrics keep their names */
+    struct WfEvaluation *e = WF_NEW(s->arena, struct WfEvaluation);
+    e->metrics = wf_metrics_new(c->ctx, s->arena, names, NULL);
+    e->inputs = WF_NEWN(s->arena, WfTensor, (size_t)s->program->exe->n_inputs + 1);
+    e->ignore = wf_metrics_ignored(s->program->exe, s->arena);
+    wf_metrics_begin(e->metrics);
+    s->measured = e;
+    s->rows = 0;
+}
+
+weft_status weft_evaluate_begin(weft_session *session, const char *metrics)
+{
+    Call c = {.s = session, .text = metrics};
+    return wf_api_run(SESSION_CTX(session), do_begin, &c);
+}
+
+static void need_begun(const Call *c)
+{
+    if (!c->s->measured || c->s->measured->done)
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "no evaluation has begun: weft_evaluate_begin comes first");
+}
+
+static void do_evaluate(void *v)
+{
+    Call *c = v;
+    weft_session *s = c->s;
+    const WfExe *x = s->program->exe;
+    need_begun(c);
+    struct WfEvaluation *e = s->measured;
+    WfMeasured b = {.exe = x, .inputs = e->inputs, .ignore = e->ignore, .count = 1};
+    for (int i = 0; i < x->n_inputs; i++)
+        if (e->inputs[i].data && e->inputs[i].rank) {
+            b.count = e->inputs[i].shape[0];
+            break;
+        }
+    b.valid = s->rows && s->rows < b.count ? s->rows : b.count;
+    s->rows = 0;
+    wf_session_forward(s->run, true);
+    s->last = WF_PROG_EVAL;
+    int output = wf_exe_predictions(x);
+    if (output >= 0) {
+        WfTensor p;
+        wf_session_output(s->run, WF_PROG_EVAL, output, &p);
+        wf_metrics_add(e->metrics, &b, &p);
+    }
+    wf_metrics_add_loss(e->metrics, s->run, wf_session_loss(s->run), &b);
+    memset(e->inputs, 0, (size_t)x->n_inputs * sizeof *e->inputs);
+}
+
+weft_status weft_evaluate(weft_session *session, double *loss)
+{
+    Call c = {.s = session};
+    weft_status r = wf_api_run(SESSION_CTX(session), do_evaluate, &c);
+    if (r == WEFT_OK && loss)
+        *loss = wf_session_loss(session->run);
+    return r;
+}
+
+static void do_end(void *v)
+{
+    Call *c = v;
+    need_begun(c);
+    wf_metrics_finish(c->s->measured->metrics, c->s->comm);
+    c->s->measured->done = true;
+}
+
+weft_status weft_evaluate_end(weft_session *session)
+{
+    Call c = {.s = session};
+    return wf_api_run(SESSION_CTX(session), do_end, &c);
+}
+
+const char *weft_evaluated(const weft_session *session, int i, double *value)
+{
+    const struct WfEvaluation *e = session ? session->measured : NULL;
+    if (!e || !e->done || i < 0 || i >= wf_metrics_count(e->metrics))
+        return NULL;
+    if (value)
+        *value = wf_metrics_value(e->metrics, i);
+    return wf_metrics_name(e->metrics, i);
+}
+
+/* ---- checkpoints ---- */
+
+static WfRun run_of(const Call *c, WfArena *a)
+{
+    const weft_program *p = c->s->program;
+    return (WfRun){c->ctx, a, p->exe, c->s->run, c->s->comm, &p->options, c->text, c->i};
+}
+
+static void do_checkpoint(void *v)
+{
+    Call *c = v;
+    if (c->i < 1)
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "keep %d checkpoints: at least one stays", c->i);
+    WfArena *a = wf_arena_scratch(c->ctx);
+    WfRun run = run_of(c, a);
+    WfMark mark = {.step = wf_session_steps(c->s->run), .total = c->s->program->options.total_steps};
+    memcpy(mark.job, c->s->job, sizeof mark.job);
+    wf_checkpoint_save(&run, &mark);
+    memcpy(c->s->job, mark.job, sizeof mark.job);
+    wf_arena_free(a);
+}
+
+weft_status weft_checkpoint(weft_session *session, const char *folder, int keep)
+{
+    Call c = {.s = session, .needs = "folder", .text = folder, .i = keep};
+    return wf_api_run(SESSION_CTX(session), do_checkpoint, &c);
+}
+
+static void do_resume(void *v)
+{
+    Call *c = v;
+    WfArena *a = wf_arena_scratch(c->ctx);
+    WfRun run = run_of(c, a);
+    WfMark mark = {.total = c->s->program->options.total_steps};
+    bool found = wf_checkpoint_load(&run, &mark);
+    c->steps = found ? wf_session_steps(c->s->run) : -1;
+    if (found)
+        memcpy(c->s->job, mark.job, sizeof mark.job);
+    wf_arena_free(a);
+}
+
+weft_status weft_resume(weft_session *session, const char *folder, int64_t *step)
+{
+    Call c = {.s = session, .needs = "folder", .text = folder};
+    weft_status r = wf_api_run(SESSION_CTX(session), do_resume, &c);
+    if (r == WEFT_OK && step)
+        *step = c.steps;
+    return r;
+}
+
+/* ---- the plan ---- */
+
+WfStr wf_program_text(weft_program *p)
+{
+    wf_arena_free(p->text);
+    p->text = NULL;
+    p->text = wf_arena_new(p->ctx);
+    return (WfStr){.arena = p->text};
+}
+
+static void do_plan(void *v)
+{
+    Call *c = v;
+    if (!c->p->exe)
+        wf_program_compile(c->p);
+    WfStr s = wf_program_text(c->p);
+    wf_report_plan(c->ctx, c->p->exe, &c->p->options, &s);
+    c->result = s.at;
+}
+
+weft_status weft_plan_text(weft_program *program, const char **out)
+{
+    Call c = {.p = program};
+    weft_status r = out ? wf_api_run(CTX(program), do_plan, &c) : WEFT_ERR_USAGE;
+    if (r == WEFT_OK)
+        *out = c.result;
+    return r;
+}

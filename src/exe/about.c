@@ -1,0 +1,61 @@
+/* What an executable says of itself to those who feed it and read its outputs: rows of a batch, options, predictions. */
+#include "exe/exe.h"
+
+#include <string.h>
+
+static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
+{
+    int64_t lo, hi;
+    wf_exe_sizes(s, &lo, &hi);
+    if (want < lo || want > hi)
+        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld to %lld", (long long)want,
+                (long long)lo, (long long)hi);
+    if ((want - s->plus) % s->factor)
+        wf_fail(ctx, WF_E_BATCH_SIZE, "--batch-size %lld: the export allows %lld plus multiples of %lld",
+                (long long)want, (long long)lo, (long long)s->factor);
+}
+
+int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
+{
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *e = &x->inputs[i];
+        int64_t size;
+        if (e->role != WF_XIN_USER || !e->rank)
+            continue;
+        if (!wf_elit(x->exprs, e->shape[0], &size)) {
+            int64_t want = o->batch_size ? o->batch_size : 32;
+            for (int k = 0; k < x->n_symbols; k++)
+                if (x->symbols[k].input == i && x->symbols[k].dim == 0) {
+                    want = o->batch_size ? want : wf_exe_usual(&x->symbols[k]);
+                    check_batch(ctx, &x->symbols[k], want);
+                }
+            return want;
+        }
+        if (o->batch_size && o->batch_size != size)
+            wf_fail_at(ctx, WF_E_BATCH_SIZE, NULL,
+                       "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to "
+                       "choose freely.",
+                       "--batch-size %lld, but the model was exported for batches of %lld",
+                       (long long)o->batch_size, (long long)size);
+        return size;
+    }
+    wf_fail(ctx, WF_E_NO_BATCH, "the model has no input with a batch dimension");
+}
+
+const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = x->options; p && *p; p = strchr(p, '\n'), p += p != NULL)
+        if (!strncmp(p, name, n) && p[n] == '=')
+            return wf_arena_strndup(a, p + n + 1, strcspn(p + n + 1, "\n"));
+    return "";
+}
+
+int wf_exe_predictions(const WfExe *x)
+{
+    const WfExeProgram *p = &x->program[WF_PROG_EVAL];
+    for (int k = p->n_outputs - 1; k >= 0; k--)
+        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0 && !strcmp(p->outputs[k].name, "predictions"))
+            return k;
+    return -1;
+}
