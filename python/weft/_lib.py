@@ -6,8 +6,7 @@ import os
 import pathlib
 import threading
 import weakref
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from typing import Any, Callable
 
 
@@ -51,7 +50,7 @@ LOG = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 _status, _text, _handle, _out = c_int, c_char_p, c_void_p, POINTER(c_void_p)
 _tensor, _number = POINTER(Tensor), POINTER(c_double)
 
-# Every function of weft.h that the package calls: name -> (result, arguments). tests/torch/test_python.py compares with the header.
+# Every function of weft.h that the package calls: name -> (result, arguments). tests/torch/test_python_memory.py compares with the header.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_version": (_text, []),
     "weft_context_new": (_handle, [c_void_p]),
@@ -68,8 +67,13 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_compile": (_status, [_handle]),
     "weft_save_compiled": (_status, [_handle, _text]),
     "weft_program_free": (None, [_handle]),
+    "weft_plan_text": (_status, [_handle, POINTER(_text)]),
+    "weft_graph_text": (_status, [_handle, _text, c_int, POINTER(_text)]),
     "weft_session_new": (_status, [_handle, _out]),
     "weft_session_free": (None, [_handle]),
+    "weft_input_count": (c_int, [_handle]),
+    "weft_input_name": (_text, [_handle, c_int]),
+    "weft_input": (_status, [_handle, c_int, _tensor]),
     "weft_feed": (_status, [_handle, _text, _tensor]),
     "weft_rows": (_status, [_handle, c_int]),
     "weft_step": (_status, [_handle, _number]),
@@ -77,20 +81,35 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_micro_batches": (_status, [_handle, c_int]),
     "weft_forward": (_status, [_handle, c_int, _number]),
     "weft_output_count": (c_int, [_handle]),
+    "weft_output_name": (_text, [_handle, c_int]),
     "weft_output": (_status, [_handle, c_int, _tensor]),
     "weft_metric": (_status, [_handle, _text, _number]),
+    "weft_evaluate_begin": (_status, [_handle, _text]),
+    "weft_evaluate": (_status, [_handle, _number]),
+    "weft_evaluate_end": (_status, [_handle]),
+    "weft_evaluated": (_text, [_handle, c_int, _number]),
     "weft_world_open": (_status, [_handle, c_void_p, _out]),
     "weft_world_rank": (c_int, [_handle]),
     "weft_world_size": (c_int, [_handle]),
+    "weft_world_threads": (c_int, [_handle]),
     "weft_world_close": (_status, [_handle]),
     "weft_join": (_status, [_handle, _handle]),
     "weft_parameter_count": (c_int, [_handle]),
     "weft_parameter_name": (_text, [_handle, c_int]),
+    "weft_parameter_flags": (c_int, [_handle, c_int]),
+    "weft_parameter_alias": (_text, [_handle, c_int, c_int]),
     "weft_parameter": (_status, [_handle, _text, _tensor]),
     "weft_parameter_replace": (_status, [_handle, _text, _tensor]),
     "weft_gradient": (_status, [_handle, _text, _tensor]),
     "weft_save": (_status, [_handle, _text]),
     "weft_load": (_status, [_handle, _text]),
+    "weft_state_count": (c_int, [_handle]),
+    "weft_state_parameter": (_text, [_handle, c_int]),
+    "weft_state_kind": (_text, [_handle, c_int]),
+    "weft_state": (_status, [_handle, c_int, _tensor]),
+    "weft_set_step": (_status, [_handle, c_int64]),
+    "weft_checkpoint": (_status, [_handle, _text, c_int]),
+    "weft_resume": (_status, [_handle, _text, POINTER(c_int64)]),
 }
 
 VERSION = (0, 1)  # of weft.h: a library of another one is refused
