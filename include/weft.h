@@ -117,7 +117,7 @@ WEFT_API weft_status weft_graph_text(weft_program *program, const char *after, i
 
 /* Builds a graph node by node, as an alternative to weft_open. A value is a positive number; 0 means failure, and the
  * failure is kept until weft_graph_finish, which returns it. Shapes of inputs may hold -1 for a size that is the same
- * symbol wherever `symbol` (e.g. "batch") is named. */
+ * symbol wherever `symbol` (e.g. "batch") is named; "batch,length" names those of several, in order. */
 typedef int32_t weft_value;
 WEFT_API weft_status weft_graph_new(weft_context *ctx, weft_program **out);
 WEFT_API weft_value weft_graph_input(weft_program *g, const char *name, weft_dtype dtype, int rank,
@@ -195,9 +195,12 @@ WEFT_API const char *weft_evaluated(const weft_session *session, int i, double *
  * What goes in and out are ports, numbered within their kind. Inputs: parameters, buffers and arguments, in this order of the
  * model's; of a built graph in order of creation. An input's memory is dense, row-major and aligned to its elements. Where the model
  * writes into an input (a batch norm's statistics), weft_run_forward does, once, after everything else has succeeded. */
-typedef enum { WEFT_INPUTS, WEFT_OUTPUTS, WEFT_COTANGENTS, WEFT_GRADIENTS } weft_ports;
+typedef enum { WEFT_INPUTS, WEFT_OUTPUTS, WEFT_COTANGENTS, WEFT_GRADIENTS,
+               WEFT_READ,       /* inputs that backward reads; it takes NULL for the others */
+               WEFT_WRITTEN     /* inputs that forward writes */ } weft_ports;
 WEFT_API int weft_port_count(const weft_session *session, weft_ports ports);      /* -1: no such kind */
-/* Of a cotangent, the output that it belongs to; of a gradient, the input. NULL: there is no port i. */
+/* Of outputs and cotangents "0", "1", ..: the number of the output. Of a gradient and of what is read or written: the input's. NULL: there
+ * is no port i. */
 WEFT_API const char *weft_port_name(const weft_session *session, weft_ports ports, int i);
 /* Dtype and shape; data is NULL. `sizes`: the value of every symbolic size, in the order of weft_size_name; NULL when there are
  * none. */

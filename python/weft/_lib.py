@@ -6,7 +6,7 @@ import os
 import pathlib
 import threading
 import weakref
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Callable
 
 
@@ -63,6 +63,21 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_on_log": (None, [_handle, LOG, c_void_p]),
     "weft_cancel_flag": (None, [_handle, POINTER(c_int)]),
     "weft_open": (_status, [_handle, _text, _out]),
+    "weft_graph_new": (_status, [_handle, _out]),
+    "weft_graph_input": (c_int32, [_handle, _text, c_int, c_int, POINTER(c_int64), _text]),
+    "weft_graph_parameter": (c_int32, [_handle, _text, _tensor, c_int]),
+    "weft_graph_node": (c_int32, [_handle, _text, _text, _text, _text]),
+    "weft_graph_wants": (_status, [_handle, c_int32]),
+    "weft_graph_output": (_status, [_handle, c_int32, _text]),
+    "weft_graph_finish": (_status, [_handle]),
+    "weft_port_count": (c_int, [_handle, c_int]),
+    "weft_port_name": (_text, [_handle, c_int, c_int]),
+    "weft_port": (_status, [_handle, c_int, c_int, POINTER(c_int64), _tensor]),
+    "weft_size_count": (c_int, [_handle]),
+    "weft_size_name": (_text, [_handle, c_int]),
+    "weft_frame_bytes": (_status, [_handle, POINTER(c_int64), POINTER(c_size_t)]),
+    "weft_run_forward": (_status, [_handle, POINTER(c_int64), c_uint64, POINTER(c_void_p), POINTER(c_void_p), c_void_p]),
+    "weft_run_backward": (_status, [_handle, POINTER(c_int64), POINTER(c_void_p), POINTER(c_void_p), POINTER(c_void_p), c_void_p]),
     "weft_set": (_status, [_handle, _text, _text]),
     "weft_compile": (_status, [_handle]),
     "weft_save_compiled": (_status, [_handle, _text]),

@@ -373,16 +373,26 @@ static weft_value building(weft_program *p, void (*fn)(void *), Node *n)
     return b->failed == WEFT_OK ? n->result : 0;
 }
 
+/* The next name of a list "a,b,.."; the last one stands for all that follow. */
+static char *next_symbol(WfArena *a, const char **list)
+{
+    size_t n = strcspn(*list, ",");
+    char *name = wf_arena_printf(a, "%.*s", (int)n, *list);
+    *list += (*list)[n] ? n + 1 : 0;
+    return name;
+}
+
 static void do_input(void *v)
 {
     Node *n = v;
     WfDim shape[WF_MAX_RANK];
+    const char *symbols = n->symbol;
     if (n->rank < 0 || n->rank > WF_MAX_RANK || (n->rank && !n->shape) || !n->name || n->dtype < WEFT_F32 || n->dtype > WEFT_BOOL)
         wf_fail(n->ctx, WF_E_LIBRARY_CALL, "an input needs a name, a dtype and at most %d dimensions", WF_MAX_RANK);
     for (int i = 0; i < n->rank; i++) {
         if (n->shape[i] < -1 || (n->shape[i] == -1 && !n->symbol))
             wf_fail(n->ctx, WF_E_LIBRARY_CALL, "input %s: a size of -1 needs a symbol", n->name);
-        shape[i] = n->shape[i] == -1 ? wf_sym(n->p->graph->exprs, n->symbol, 1, INT64_MAX) : n->shape[i];
+        shape[i] = n->shape[i] == -1 ? wf_sym(n->p->graph->exprs, next_symbol(n->p->arena, &symbols), 1, INT64_MAX) : n->shape[i];
     }
     n->result = add_value(n->p, wf_add_input(n->p->graph, WF_IN_USER, n->name, (WfDtype)n->dtype, n->rank, shape));
 }

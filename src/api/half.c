@@ -3,15 +3,34 @@
 
 #include <string.h>
 
+static bool is_output(weft_ports ports) { return ports == WEFT_OUTPUTS || ports == WEFT_GRADIENTS; }
+
+static bool reads(const WfExeProgram *p, int input)
+{
+    for (int i = 0; i < p->n_bufs; i++)
+        if (p->bufs[i].place == WF_PLACE_INPUT && p->bufs[i].input == input && p->bufs[i].first >= 0)
+            return true;
+    return false;
+}
+
+static bool writes(const WfExeProgram *p, int input)
+{
+    for (int i = 0; i < p->n_outputs; i++)
+        if (p->outputs[i].role == WF_XOUT_UPDATE && p->outputs[i].input == input)
+            return true;
+    return false;
+}
+
 /* Which input or output of the executable port i is; -1: there is none. */
 static int port_at(const WfExe *x, weft_ports ports, int i)
 {
-    bool in = ports == WEFT_INPUTS || ports == WEFT_COTANGENTS;
+    bool in = !is_output(ports);
     const WfExeProgram *p = &x->program[ports == WEFT_OUTPUTS ? WF_PROG_FORWARD : WF_PROG_BACKWARD];
     for (int k = 0; in && k < x->n_inputs; k++) {
         WfExeRole r = x->inputs[k].role;
         bool own = r == WF_XIN_PARAM || r == WF_XIN_BUFFER || r == WF_XIN_USER;
-        if ((ports == WEFT_INPUTS ? own : r == WF_XIN_COTANGENT) && i-- == 0)
+        own = ports == WEFT_READ ? own && reads(p, k) : ports == WEFT_WRITTEN ? own && writes(&x->program[WF_PROG_FORWARD], k) : own;
+        if ((ports == WEFT_COTANGENTS ? r == WF_XIN_COTANGENT : own) && i-- == 0)
             return k;
     }
     for (int k = 0; !in && k < p->n_outputs; k++)
@@ -23,7 +42,7 @@ static int port_at(const WfExe *x, weft_ports ports, int i)
 int weft_port_count(const weft_session *session, weft_ports ports)
 {
     int n = 0;
-    if (!session || ports < WEFT_INPUTS || ports > WEFT_GRADIENTS)
+    if (!session || ports < WEFT_INPUTS || ports > WEFT_WRITTEN)
         return -1;
     while (port_at(session->program->exe, ports, n) >= 0)
         n++;
@@ -33,11 +52,10 @@ int weft_port_count(const weft_session *session, weft_ports ports)
 const char *weft_port_name(const weft_session *session, weft_ports ports, int i)
 {
     const WfExe *x = session ? session->program->exe : NULL;
-    int k = x && i >= 0 && ports >= WEFT_INPUTS && ports <= WEFT_GRADIENTS ? port_at(x, ports, i) : -1;
+    int k = x && i >= 0 && ports >= WEFT_INPUTS && ports <= WEFT_WRITTEN ? port_at(x, ports, i) : -1;
     if (k < 0)
         return NULL;
-    return ports == WEFT_INPUTS || ports == WEFT_COTANGENTS ? x->inputs[k].name
-                                                            : x->program[ports == WEFT_OUTPUTS ? WF_PROG_FORWARD : WF_PROG_BACKWARD].outputs[k].name;
+    return !is_output(ports) ? x->inputs[k].name : x->program[ports == WEFT_OUTPUTS ? WF_PROG_FORWARD : WF_PROG_BACKWARD].outputs[k].name;
 }
 
 int weft_size_count(const weft_session *session) { return session ? session->program->exe->n_symbols : 0; }
@@ -69,12 +87,12 @@ static void do_port(void *v)
 {
     Half *h = v;
     const WfExe *x = h->s->program->exe;
-    int k = h->i < 0 || h->ports < WEFT_INPUTS || h->ports > WEFT_GRADIENTS ? -1 : port_at(x, h->ports, h->i);
+    int k = h->i < 0 || h->ports < WEFT_INPUTS || h->ports > WEFT_WRITTEN ? -1 : port_at(x, h->ports, h->i);
     if (k < 0)
         wf_fail(h->s->program->ctx, WF_E_LIBRARY_CALL, "there is no port %d of kind %d", h->i, (int)h->ports);
     need_sizes(h);
     const WfExeProgram *p = &x->program[h->ports == WEFT_OUTPUTS ? WF_PROG_FORWARD : WF_PROG_BACKWARD];
-    bool in = h->ports == WEFT_INPUTS || h->ports == WEFT_COTANGENTS;
+    bool in = !is_output(h->ports);
     const WfExeBuf *b = in ? NULL : &p->bufs[p->outputs[k].buf];
     *h->out = (weft_tensor){.dtype = (weft_dtype)(in ? x->inputs[k].dtype : b->dtype), .rank = in ? x->inputs[k].rank : b->rank};
     for (int d = 0; d < h->out->rank; d++)

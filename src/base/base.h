@@ -289,12 +289,16 @@ int64_t wf_pack(WfArena *a, WfPackItem *items, int n, int64_t align);
 
 /* ---- threads --------------------------------------------------------------------------------------------------- */
 
-/* A team of n members; the caller of wf_team_run is member 0. `init` (may be NULL) runs once on each member, on the
- * caller too, after its floating-point mode was set (round to nearest, denormals kept). One run at a time. */
+/* A team of n members; the caller of wf_team_run is member 0, and has its own floating-point mode back afterwards (in a run
+ * it is: round to nearest, denormals kept). `mode` (may be NULL) is called on a member before its first run, on the caller
+ * around every run: it makes its argument the number of threads that libraries may use for this one, and returns what it was.
+ * One run at a time. */
 typedef struct WfTeam WfTeam;
+typedef int (*WfThreadMode)(int threads);
 typedef void (*WfTeamFn)(void *arg, int thread, int n);
-WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), void *user);
+WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode);
 void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all members have returned from fn */
+void wf_team_alone(WfTeam *t, WfTeamFn fn, void *arg); /* by the caller only, as the single member */
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */
 void wf_team_free(WfTeam *t);                         /* NULL is fine */
 

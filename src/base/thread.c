@@ -31,8 +31,7 @@ struct WfTeam {
     _Alignas(LINE) int n;
     WfTeamFn fn;
     void *arg;
-    void (*init)(void *user, int thread);
-    void *user;
+    WfThreadMode mode;
     bool stop;
     pthread_t *thread;
     struct Member *member;
@@ -75,20 +74,35 @@ static void wait_change(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t
     atomic_fetch_sub(sleepers, 1);
 }
 
-static void enter(const WfTeam *t, int index)
+/* What the caller's thread was before it became member 0: the host program's own computations go on as it set them. */
+typedef struct { unsigned csr; int mode; } Before;
+
+static Before enter(const WfTeam *t)
 {
+    Before b = {0};
 #if defined(__x86_64__)
+    b.csr = _mm_getcsr();
     _mm_setcsr(0x1f80); /* round to nearest, denormals kept, no traps: the same bits on every member */
 #endif
-    if (t->init)
-        t->init(t->user, index);
+    if (t->mode)
+        b.mode = t->mode(1);
+    return b;
+}
+
+static void leave(const WfTeam *t, Before b)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(b.csr);
+#endif
+    if (t->mode)
+        t->mode(b.mode);
 }
 
 static void *member_main(void *p)
 {
     Member *m = p;
     WfTeam *t = m->team;
-    enter(t, m->index);
+    enter(t);
     for (uint32_t seen = 0;; seen++) {
         wait_change(&t->epoch, seen, &t->sleepers);
         if (t->stop)
@@ -111,7 +125,7 @@ static void nothing(void *arg, int thread, int n)
     (void)arg, (void)thread, (void)n;
 }
 
-WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), void *user)
+WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode)
 {
     n = n < 1 ? 1 : n;
     char *block = wf_sys_alloc(sizeof(WfTeam) + LINE + (size_t)n * (sizeof(Member) + sizeof(pthread_t)));
@@ -123,10 +137,8 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
     ((void **)t)[-1] = block;
     t->thread = (pthread_t *)(t + 1);
     t->member = (Member *)(t->thread + n);
-    t->init = init;
-    t->user = user;
+    t->mode = mode;
     t->n = 1;
-    enter(t, 0);
     for (int i = 1; i < n; i++) {
         t->member[i] = (Member){t, i};
         int err = pthread_create(&t->thread[i], NULL, member_main, &t->member[i]);
@@ -140,12 +152,15 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, void (*init)(void *user, int thread), voi
     return t;
 }
 
-void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg)
+void wf_team_alone(WfTeam *t, WfTeamFn fn, void *arg)
 {
-    if (t->n == 1) {
-        fn(arg, 0, 1);
-        return;
-    }
+    Before b = enter(t);
+    fn(arg, 0, 1);
+    leave(t, b);
+}
+
+static void run_all(WfTeam *t, WfTeamFn fn, void *arg)
+{
     t->fn = fn;
     t->arg = arg;
     atomic_store(&t->pending, (uint32_t)t->n - 1);
@@ -160,6 +175,17 @@ void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg)
     for (uint32_t left; (left = atomic_load(&t->pending));)
         futex_wait(&t->pending, left);
     atomic_store(&t->caller_sleeps, 0);
+}
+
+void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg)
+{
+    if (t->n == 1) {
+        wf_team_alone(t, fn, arg);
+        return;
+    }
+    Before b = enter(t);
+    run_all(t, fn, arg);
+    leave(t, b);
 }
 
 void wf_team_barrier(WfTeam *t)

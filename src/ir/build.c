@@ -142,8 +142,8 @@ static void infer_pointwise(WfGraph *g, const WfNode *n)
     wf_set_result(g, n, 0, n->op->result ? n->op->result : x->dtype, x->rank, x->shape);
 }
 
-/* Shapes of an op without a rule: expand it in a scratch graph over inputs of the operands' shapes. */
-static void infer_by_expansion(WfGraph *g, WfNode *n)
+/* Expands n in a scratch graph over inputs of the operands' shapes. Returns how many results it has. */
+static int expand_aside(WfGraph *g, const WfNode *n, WfGraph **aside, WfVal *out)
 {
     WfGraph *scratch = wf_graph_like(g, WF_OP);
     WfArg args[64];
@@ -165,10 +165,19 @@ static void infer_by_expansion(WfGraph *g, WfNode *n)
                 args[i].vals[j] = map[n->args[i].vals[j]];
         }
     }
-    WfVal out[WF_MAX_RESULTS] = {0};
     scratch->source = n->source;
-    int n_out;
+    int n_out = 0;
     wf_emit_args(scratch, n->op, args, out, &n_out);
+    *aside = scratch;
+    return n_out;
+}
+
+/* Shapes of an op without a rule. */
+static void infer_by_expansion(WfGraph *g, WfNode *n)
+{
+    WfVal out[WF_MAX_RESULTS] = {0};
+    WfGraph *scratch;
+    int n_out = expand_aside(g, n, &scratch, out);
     for (int i = 0; i < n->n_out && i < n_out; i++)
         if (out[i]) {
             const WfValue *v = wf_value(scratch, out[i]);
@@ -218,7 +227,7 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
             return;
         }
     }
-    /* a list of results has no fixed length: such ops never stay as nodes */
+    /* a list of results has no fixed length: such ops stay as nodes at level aten only */
     bool list = c->n_ret && c->ret[0].type == WF_T_TENSORS && op->decompose;
     if (g->expand && (list || !wf_admits(g->level, op))) {
         tmp.args = WF_NEWN(g->arena, WfArg, (size_t)c->n_params + 1);
@@ -234,7 +243,9 @@ void wf_emit_args(WfGraph *g, const WfOp *op, const WfArg *given, WfVal *out, in
     if (!op->pure_random && g->level > WF_ATEN && wf_map_get_bytes(g->shared, key.at, key.n, &hit)) {
         n = wf_node(g, (WfNodeId)hit);
     } else {
-        WfNode *fresh = wf_append_raw(g, op, args, c->n_ret);
+        WfGraph *scratch;
+        WfVal aside[WF_MAX_RESULTS];
+        WfNode *fresh = wf_append_raw(g, op, args, list ? expand_aside(g, &tmp, &scratch, aside) : c->n_ret);
         WfNodeId id = (WfNodeId)(g->nodes.n - 1);
         wf_infer(g, fresh);
         wf_map_put_bytes(g->shared, key.at, key.n, id);

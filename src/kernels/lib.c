@@ -148,11 +148,11 @@ bool wf_amx(const WfLibDesc *d)
     return level_of(d) >= WF_ISA_LEVEL_AMX;
 }
 
-void wf_kernels_thread_init(void *user, int thread)
+int wf_kernels_threads(int threads)
 {
-    (void)user;
-    (void)thread;
-    omp_set_num_threads(1);
+    int was = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    return was;
 }
 
 bool wf_refuse(char *why, size_t size, const char *fmt, ...)

@@ -314,11 +314,31 @@ static WfBinding *measured(WfSession *s, WfProgramKind kind, const int64_t *symb
     return b;
 }
 
-int64_t wf_session_needs(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+/* Library primitives are made for the one thread that runs them, whatever the caller's own thread has set. */
+typedef struct { WfSession *s; WfProgramKind kind; const int64_t *symbols; WfBinding *made; } Making;
+
+static WfBinding *make_for_one(WfSession *s, WfProgramKind kind, const int64_t *symbols, void (*make)(void *))
 {
+    Making m = {s, kind, symbols, NULL};
+    int was = wf_kernels_threads(1);
+    weft_status r = wf_guard(s->ctx, make, &m);
+    wf_kernels_threads(was);
+    if (r != WEFT_OK)
+        wf_reraise(s->ctx, r);
+    return m.made;
+}
+
+static void measure(void *v)
+{
+    Making *m = v;
     WfLibDesc *desc;
     int operands;
-    WfBinding *b = measured(s, kind, symbols, &desc, &operands);
+    m->made = measured(m->s, m->kind, m->symbols, &desc, &operands);
+}
+
+int64_t wf_session_needs(WfSession *s, WfProgramKind kind, const int64_t *symbols)
+{
+    WfBinding *b = make_for_one(s, kind, symbols, measure);
     int64_t bytes = (int64_t)b->scratch_each * s->threads;
     for (int d = 0; d < WF_DEVICES; d++)
         bytes += b->slab_bytes[d] + b->arena_bytes[d];
@@ -372,6 +392,12 @@ static WfBinding *new_binding(WfSession *s, WfProgramKind kind, const int64_t *s
     return b;
 }
 
+static void make_binding(void *v)
+{
+    Making *m = v;
+    m->made = new_binding(m->s, m->kind, m->symbols);
+}
+
 static WfBinding *find_or_make(WfSession *s, WfProgramKind kind, const int64_t *symbols)
 {
     WfBinding *b = NULL;
@@ -379,7 +405,7 @@ static WfBinding *find_or_make(WfSession *s, WfProgramKind kind, const int64_t *
         if (matches(s, s->bindings[i], kind, symbols))
             b = s->bindings[i];
     if (!b) {
-        b = new_binding(s, kind, symbols);
+        b = make_for_one(s, kind, symbols, make_binding);
         if (s->n_bindings == (int)WF_LEN(s->bindings)) { /* the least recently used makes room */
             int old = 0;
             for (int i = 1; i < s->n_bindings; i++)

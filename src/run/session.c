@@ -163,7 +163,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
             start_value(s, i, weights);
         }
     load_object(s);
-    s->team = wf_team_new(ctx, s->threads, wf_kernels_thread_init, NULL);
+    s->team = wf_team_new(ctx, s->threads, wf_kernels_threads);
     return s;
 }
 

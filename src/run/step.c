@@ -236,7 +236,7 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
     for (int c = from; c < to && alone; c++)
         alone = b->calls[c].serial;
     if (alone)
-        walk(s, 0, 1);
+        wf_team_alone(s->team, walk, s);
     else
         wf_team_run(s->team, walk, s);
     if (s->lost)

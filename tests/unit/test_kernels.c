@@ -478,7 +478,7 @@ int main(void)
 {
     ctx = wf_ctx_new();
     for (int i = 1; i <= 3; i++)
-        team[i] = wf_team_new(ctx, i, wf_kernels_thread_init, NULL);
+        team[i] = wf_team_new(ctx, i, wf_kernels_threads);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemm_special),

@@ -545,6 +545,6 @@ static void test_team(void **state)
             assert_int_equal(hits[i], 500);
         assert_int_equal(hits[9], 0);
     }
-    wf_team_free(wf_team_new(ctx, 4, NULL, NULL));
+    wf_team_free(wf_team_new(ctx, 4, NULL));
     wf_team_free(NULL);
 }

@@ -1,0 +1,399 @@
+"""torch.compile(model, backend="weft"): forward and backward of a compiled region by Weft, inside the user's own loop. Parameters stay
+PyTorch's; docs/python.md has a section on it. Options (torch.compile's `options=`):
+
+fallback  "eager": a region that Weft cannot compile runs in PyTorch, with a warning; without it, weft.Error with op and line
+others    options of Weft by name, such as isa="amx" (`weft compile --help`)
+"""
+from __future__ import annotations
+
+import ctypes
+import threading
+import warnings
+from typing import Any, Callable
+
+import torch
+import torch.fx.traceback
+from torch._guards import TracingContext
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ._fx import Builder, size_text, where
+from ._lib import Context, Error, Tensor, handle_of, lib
+
+_INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
+_TORCH = {1: torch.float32, 2: torch.float64, 3: torch.float16, 4: torch.bfloat16, 5: torch.int64, 6: torch.int32, 7: torch.int16,
+          8: torch.int8, 9: torch.uint8, 10: torch.bool}
+_stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
+_nothing = ctypes.create_string_buffer(64)  # what empty tensors point at
+
+
+def stats(reset: bool = False) -> dict[str, int]:
+    """How often, in this process: regions compiled (again for other shapes, too), regions left to PyTorch (fallback="eager"), calls of
+    forward and of backward. reset: count anew."""
+    now = dict(_stats)
+    if reset:
+        for k in _stats:
+            _stats[k] = 0
+    return now
+
+
+def backend(gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[str, Any] | None = None, **more: Any) -> Callable[..., Any]:
+    """What dynamo calls with a region and its inputs (entry point of the group torch_dynamo_backends). Raises Error, which dynamo wraps
+    into BackendCompilerFailed, when Weft cannot compile the region."""
+    options = dict(options or {}) | more
+    fallback = options.pop("fallback", None)
+    if fallback not in (None, "eager"):
+        raise Error(f'fallback is {fallback!r}; it may be "eager"')
+    try:
+        region = _Region(gm, example_inputs, options)
+    except Error as e:
+        if fallback != "eager" or e.status == "usage":
+            raise
+        _stats["fallbacks"] += 1
+        warnings.warn(f"weft: a region runs in PyTorch, because Weft cannot compile it: {e}", stacklevel=2)
+        return gm.forward
+    _stats["compiled"] += 1
+    return region
+
+
+# ---- from dynamo's graph to ATen ----
+
+def _aten(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> torch.fx.GraphModule:
+    """The region over ATen operators as autograd would see them, with shapes (meta["val"]) and lines (meta["stack_trace"])."""
+    mode = TracingContext.get().fake_mode
+    fakes = [mode.from_tensor(e) if isinstance(e, torch.Tensor) else e for e in example_inputs]
+    for node, e in zip((n for n in gm.graph.nodes if n.op == "placeholder"), range(len(fakes))):
+        known = node.meta.get("example_value")
+        if isinstance(known, torch.SymInt):
+            fakes[e] = known
+
+    def run(*args: Any) -> Any:
+        with torch.fx.traceback.preserve_node_meta():
+            return torch.fx.Interpreter(gm).run(*args)
+
+    with mode:
+        return make_fx(run, pre_dispatch=True)(*fakes)
+
+
+def _dense_order(t: torch.Tensor) -> list[int] | None:
+    """The order of t's dimensions in memory, slowest first, when it is dense in some order; None otherwise."""
+    order = sorted(range(t.dim()), key=lambda d: (-int(_hint(t.stride(d))), d))
+    expect: Any = 1
+    for d in reversed(order):
+        if _hint(t.shape[d]) != 1 and _hint(t.stride(d)) != _hint(expect):
+            return None
+        expect = expect * t.shape[d]
+    return order
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else int(size.node.hint)
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return [order.index(d) for d in range(len(order))]
+
+
+def _is_view(node: Any) -> bool:
+    """Does the result show the first operand's memory?"""
+    if not isinstance(node, Node) or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    source = node.args[0] if node.args else None
+    return isinstance(source, Node) and isinstance(source.meta.get("val"), torch.Tensor) and not node.target._schema.is_mutable \
+        and _storage(source) == _storage(node)
+
+
+def _storage(node: Node) -> int:
+    return node.meta["val"].untyped_storage()._cdata
+
+
+def _replay(chain: list[Node]) -> Callable[[torch.Tensor, tuple[Any, ...]], torch.Tensor]:
+    """The views of a chain, made again by PyTorch of the tensor below."""
+    def run(x: torch.Tensor, sizes: dict[Node, int]) -> torch.Tensor:
+        for node in chain:
+            rest = torch.fx.node.map_arg(node.args[1:], lambda n: sizes[n])
+            x = node.target(x, *rest, **node.kwargs)
+        return x
+    return run
+
+
+class _Frames:
+    """Memory of frames, used again: a frame is as long out as the graph of a call lives."""
+
+    def __init__(self) -> None:
+        self.free: dict[int, list[torch.Tensor]] = {}
+        self.lock = threading.Lock()
+
+    def take(self, size: int) -> "_Frame":
+        with self.lock:
+            spare = self.free.get(size)
+            memory = spare.pop() if spare else None
+        return _Frame(self, memory if memory is not None else torch.empty(size + 64, dtype=torch.uint8))
+
+    def give(self, memory: torch.Tensor) -> None:
+        with self.lock:
+            self.free.setdefault(memory.numel() - 64, []).append(memory)
+            if len(self.free) > 8:  # sizes that come no more
+                del self.free[next(iter(self.free))]
+
+
+class _Frame:
+    __slots__ = ("pool", "memory", "pointer")
+
+    def __init__(self, pool: _Frames, memory: torch.Tensor):
+        self.pool, self.memory = pool, memory
+        self.pointer = (memory.data_ptr() + 63) & ~63
+
+    def __del__(self) -> None:
+        self.pool.give(self.memory)
+
+
+class _Region:
+    """A compiled region: called with dynamo's inputs, returns its outputs."""
+
+    def __init__(self, gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[str, Any]):
+        graph = _aten(gm, example_inputs)
+        self.context = Context(None)
+        self.frames = _Frames()
+        nodes = list(graph.graph.nodes)
+        places = [n for n in nodes if n.op == "placeholder"]
+        grad = torch.is_grad_enabled()
+        wanted = [grad and isinstance(e, torch.Tensor) and e.requires_grad for e in example_inputs]
+        builder = Builder(self.context, graph)
+        self._inputs(builder, places, example_inputs, wanted)
+        for node in nodes:
+            if node.op in ("call_function", "get_attr"):
+                builder.add(node)
+            elif node.op not in ("placeholder", "output"):
+                raise Error(f"{node.op} {node.target} is nothing that Weft compiles", status="unsupported", place=where(node))
+        self._outputs(builder, places, nodes[-1].args[0])
+        self.random = any(_draws(n) for n in nodes)
+        self.context.call(lib.weft_graph_finish, builder.program)
+        settings = {"threads": torch.get_num_threads(), "halves": "both"} | {k.replace("_", "-"): v for k, v in options.items()}
+        for name, value in settings.items():
+            self.context.call(lib.weft_set, builder.program, name.encode(), str(value).lower().encode())
+        self.context.wait(lib.weft_compile, builder.program)
+        self.session = handle_of(lib.weft_session_new, self.context, builder.program)
+        self.program = builder.program
+        self._ports(places, example_inputs, wanted)
+
+    # ---- made once ----
+
+    def _inputs(self, builder: Builder, places: list[Node], examples: list[Any], wanted: list[bool]) -> None:
+        """Tensors become inputs i0, i1, ...: in the order of their memory, so that nothing has to be copied; sizes are read off."""
+        self.order: list[list[int] | None] = []     # by input: its dimensions as they lie, when that is not row-major
+        self.copied: list[int] = []                 # inputs that have gaps, and are copied at every call
+        self.sizes: dict[str, tuple[int, int]] = {}  # symbol -> (input, dimension; -1: the input itself)
+        for i, (node, example) in enumerate(zip(places, examples)):
+            val = node.meta["val"]
+            self.order.append(None)
+            if isinstance(val, torch.SymInt) and val.node.expr.is_Symbol:
+                self.sizes.setdefault(str(val.node.expr), (i, -1))
+            if not isinstance(val, torch.Tensor):
+                continue
+            if val.device.type != "cpu":
+                raise Error(f"{node.target} lies on {val.device}, and Weft computes on the processor", status="unsupported")
+            order = _dense_order(val)
+            if order is None and isinstance(example, torch.nn.Parameter):
+                raise Error(f"{node.target} is a parameter with gaps in its memory (strides {tuple(val.stride())})", status="unsupported",
+                            hint="Make it dense: p.data = p.data.contiguous().")
+            if order is None:
+                self.copied.append(i)
+            order = order or list(range(val.dim()))
+            for d, size in enumerate(val.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    self.sizes.setdefault(str(size.node.expr), (i, d))
+            v = builder.input(f"i{i}", val.dtype, [val.shape[d] for d in order], wanted[i])
+            if order != list(range(val.dim())):
+                self.order[i] = order
+                v = builder.emit("aten.permute", f"%{v}, {_inverse(order)}", f"{node.name}_as_given", "")
+            builder.value[node] = v
+
+    def _outputs(self, builder: Builder, places: list[Node], results: Any) -> None:
+        """Every result is None or a number, an input, a view of an input or of an output, or an output of the program."""
+        number = {n: i for i, n in enumerate(places)}
+        inputs = {_storage(n): n for n in places if isinstance(n.meta["val"], torch.Tensor)}
+        made: dict[Node, int] = {}
+        uses: dict[int, int] = {}
+        results = list(results) if isinstance(results, (list, tuple)) else [results]
+        for r in results:
+            if isinstance(r, Node) and isinstance(r.meta.get("val"), torch.Tensor):
+                uses[_storage(r)] = uses.get(_storage(r), 0) + 1
+        self.results: list[tuple[Any, ...]] = []
+        self.back: list[list[int] | None] = []       # by output: how it is turned to lie as PyTorch's would
+        for r in results:
+            if not isinstance(r, Node):
+                self.results.append(("constant", r))
+                continue
+            val = r.meta.get("val")
+            if not isinstance(val, torch.Tensor):
+                self.results.append(("size", size_text(val) if not isinstance(val, int) else val, number.get(r, -1)))
+                continue
+            if r in number:
+                self.results.append(("input", number[r]))
+                continue
+            chain: list[Node] = []
+            base = r
+            of_input = _storage(r) in inputs
+            while (of_input or uses[_storage(r)] > 1) and _is_view(base):
+                chain.insert(0, base)
+                base = base.args[0]
+            if of_input and base not in number:
+                base = inputs[_storage(r)] if base.op != "placeholder" and _same(base, inputs[_storage(r)]) else base
+            if base in number:
+                self.results.append(("view", ("input", number[base]), _replay(chain)))
+                continue
+            if base not in made:
+                made[base] = len(made)
+                v, order = builder.value[base], _dense_order(base.meta["val"])
+                turned = order is not None and order != list(range(len(order)))
+                if turned:
+                    v = builder.emit("aten.permute", f"%{v}, {order}", f"{base.name}_as_wanted", where(base))
+                self.back.append(_inverse(order) if turned else None)
+                builder.output(v, base.name)
+            self.results.append(("view", ("output", made[base]), _replay(chain)) if chain else ("output", made[base]))
+        self.outputs = len(made)
+
+    def _names(self, ports: int) -> list[str]:
+        return [lib.weft_port_name(self.session, ports, i).decode() for i in range(lib.weft_port_count(self.session, ports))]
+
+    def _shapes(self, ports: int, n: int, sizes: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        out, t = [], Tensor()
+        for i in range(n):
+            self.context.call(lib.weft_port, self.session, ports, i, sizes, ctypes.byref(t))
+            out.append((tuple(t.shape[:t.rank]), _TORCH[t.dtype]))
+        return out
+
+    def _ports(self, places: list[Node], examples: list[Any], wanted: list[bool]) -> None:
+        """What goes where, by number, and where nothing needs to go."""
+        def index(name: str) -> int:
+            return int(name[1:]) if name[:1] == "i" and name[1:].isdigit() else -1
+        self.inputs = [index(n) for n in self._names(_INPUTS)]             # -1: a constant, which the session has
+        self.gradients = [index(n) for n in self._names(_GRADIENTS)]
+        self.cotangents = [int(n) for n in self._names(_COTANGENTS)]
+        self.written = [index(n) for n in self._names(_WRITTEN)]
+        self.read = sorted({index(n) for n in self._names(_READ)} - {-1})  # by backward
+        self.symbols = []
+        for i in range(lib.weft_size_count(self.session)):
+            name = lib.weft_size_name(self.session, i).decode()
+            if name not in self.sizes:
+                raise Error(f"no input tells the size {name}", status="unsupported", hint="Compile with dynamic=False.")
+            self.symbols.append(self.sizes[name])
+        for i in self.written:
+            if wanted[i] or i in self.copied:
+                raise Error(f"{places[i].target} is changed in place, and " + ("requires a gradient" if wanted[i] else "has gaps in its memory"),
+                            status="unsupported", hint="Change a copy of it.")
+        self.constant = [k for k in range(self.outputs) if k not in self.cotangents]
+        self.known: dict[tuple[int, ...], Any] = {}
+        self.static = None if self.symbols else self._sized(())
+
+    def _sized(self, values: tuple[int, ...]) -> Any:
+        """Shapes of outputs and gradients, and the frame's size, under values of the symbols."""
+        sizes = (ctypes.c_int64 * max(1, len(values)))(*values)
+        frame = ctypes.c_size_t()
+        self.context.call(lib.weft_frame_bytes, self.session, sizes, ctypes.byref(frame))
+        return sizes, frame.value, self._shapes(_OUTPUTS, self.outputs, sizes), self._shapes(_GRADIENTS, len(self.gradients), sizes)
+
+    # ---- at every call ----
+
+    def _at(self, inputs: Any) -> Any:
+        if self.static:
+            return self.static
+        values = tuple(inputs[i] if d < 0 else inputs[i].shape[d] for i, d in self.symbols)
+        found = self.known.get(values)
+        if found is None:
+            if len(self.known) > 256:
+                self.known.clear()
+            found = self.known[values] = self._sized(values)
+        return found
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        given = inputs
+        if self.copied:
+            given = tuple(x.contiguous() if i in self.copied else x for i, x in enumerate(inputs))
+        if self.gradients and torch.is_grad_enabled():
+            outputs = _Call.apply(self, *given)
+        else:
+            outputs = self.forward(given)[0]
+        for i in self.written:
+            torch.autograd.graph.increment_version(inputs[i])
+        return [self._result(r, inputs, outputs) for r in self.results]
+
+    def _result(self, r: tuple[Any, ...], inputs: Any, outputs: Any) -> Any:
+        kind = r[0]
+        if kind == "output":
+            order = self.back[r[1]]
+            return outputs[r[1]] if order is None else outputs[r[1]].permute(order)
+        if kind == "input":
+            return inputs[r[1]]
+        if kind == "view":
+            return r[2](self._result(r[1], inputs, outputs), {})
+        if kind == "size":
+            return inputs[r[2]] if r[2] >= 0 else r[1]
+        return r[1]
+
+    def _pointers(self, tensors: Any, which: list[int]) -> Any:
+        return (ctypes.c_void_p * (len(which) + 1))(*[None if i < 0 or tensors[i] is None else tensors[i].data_ptr() or ctypes.addressof(_nothing)
+                                                      for i in which])
+
+    def forward(self, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
+        _stats["forward"] += 1
+        sizes, bytes_, shapes, _ = self._at(inputs)
+        outputs = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in shapes)
+        frame = self.frames.take(bytes_) if bytes_ else None
+        seed = int(torch.randint(0, 2**62, (), dtype=torch.int64)) if self.random else 0
+        self.context.call(lib.weft_run_forward, self.session, sizes, seed, self._pointers(inputs, self.inputs),
+                          self._pointers(outputs, list(range(len(outputs)))), frame.pointer if frame else None)
+        return outputs, frame
+
+    def backward(self, frame: _Frame, inputs: dict[int, Any], cotangents: Any, values: Any) -> list[torch.Tensor]:
+        _stats["backward"] += 1
+        sizes, _, _, shapes = values
+        gradients = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
+        seeds = [cotangents[k].contiguous() for k in self.cotangents]
+        self.context.call(lib.weft_run_backward, self.session, sizes, self._pointers(inputs, self.inputs),
+                          self._pointers(seeds, list(range(len(seeds)))), self._pointers(gradients, list(range(len(gradients)))), frame.pointer)
+        return gradients
+
+
+class _Call(torch.autograd.Function):
+    """A call of a region, as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx: Any, region: _Region, *inputs: Any) -> Any:
+        outputs, ctx.frame = region.forward(inputs)
+        ctx.region, ctx.n, ctx.values = region, len(inputs), region._at(inputs)
+        ctx.save_for_backward(*[inputs[i] for i in region.read])
+        ctx.mark_non_differentiable(*[outputs[k] for k in region.constant])
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise Error("a region that Weft compiled has no second derivative (create_graph=True)", status="unsupported",
+                        hint="Leave the part that is differentiated twice outside of torch.compile, or compile it with another backend.")
+        region = ctx.region
+        inputs: list[Any] = [None] * ctx.n
+        for i, x in zip(region.read, ctx.saved_tensors):
+            inputs[i] = x
+        gradients = region.backward(ctx.frame, inputs, cotangents, ctx.values)
+        out: list[Any] = [None] * (ctx.n + 1)
+        for i, g in zip(region.gradients, gradients):
+            order = region.order[i]
+            out[i + 1] = g if order is None else g.permute(_inverse(order))
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.frame = None
+        return tuple(out)
+
+
+def _same(a: Node, b: Node) -> bool:
+    x, y = a.meta["val"], b.meta["val"]
+    return x.shape == y.shape and x.stride() == y.stride() and x.storage_offset() == y.storage_offset()
+
+
+def _draws(node: Node) -> bool:
+    """Does it draw random numbers?"""
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    given = dict(zip((a.name for a in node.target._schema.arguments), node.args)) | node.kwargs
+    return given.get("train", True) is not False and given.get("dropout_p", 1) != 0
