@@ -61,6 +61,14 @@ def _expression(e: Any) -> str:
                 hint="Compile with dynamic=False: one program for every shape.")
 
 
+def _fixed(name: str, number: Any) -> Any:
+    """A real number or flag of Python's becomes a constant of the program; dynamo compiles again when it is another."""
+    try:
+        return bool(number) if isinstance(number, torch.SymBool) else float(number)
+    except Exception as e:
+        raise Error(f"{name} is a number that only the data tell", status="unsupported", hint="Keep it a tensor.") from e
+
+
 class Builder:
     """One program while it is built. `value` maps nodes to Weft's values (a list of them for several results)."""
 
@@ -110,12 +118,13 @@ class Builder:
             if isinstance(v, (torch.SymInt, int)) and not isinstance(v, bool):
                 return size_text(v)
             if isinstance(v, (torch.SymFloat, torch.SymBool, float)):
-                raise Error(f"{a.name} is a Python number that changes from call to call", status="unsupported",
-                            hint="Make it a tensor, or a constant of the model.")
+                return self.text(_fixed(a.name, v))
             v = self.value[a]
             return "[" + ", ".join(f"%{x}" for x in v) + "]" if isinstance(v, list) else f"%{v}"
         if isinstance(a, torch.SymInt):
             return size_text(a)
+        if isinstance(a, (torch.SymFloat, torch.SymBool)):
+            return self.text(_fixed("an argument", a))
         if a is None or isinstance(a, (bool, int)):
             return str(a)
         if isinstance(a, float):
@@ -140,7 +149,7 @@ class Builder:
             self.value[node] = self.value[node.args[0]][node.args[1]]
         elif isinstance(target, torch._ops.OpOverload):
             self._operator(node, target)
-        elif isinstance(node.meta.get("val"), (torch.SymInt, int)):
+        elif isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
             pass  # arithmetic of sizes: its users read the expression
         else:
             raise Error(f"{getattr(target, '__name__', target)} is nothing that Weft compiles", status="unsupported", place=where(node))
@@ -148,7 +157,7 @@ class Builder:
     def _operator(self, node: Node, op: torch._ops.OpOverload) -> None:
         place, name = where(node), str(op)
         val = node.meta.get("val")
-        if name in _CLAIMS or (isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool)):
+        if name in _CLAIMS or isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
             return
         if name == "aten.lift_fresh_copy.default":
             self.value[node] = self.value[node.args[0]]

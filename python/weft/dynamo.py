@@ -17,7 +17,7 @@ from torch._guards import TracingContext
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ._fx import Builder, size_text, where
+from ._fx import Builder, where
 from ._lib import Context, Error, Tensor, handle_of, lib
 
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
@@ -227,7 +227,9 @@ class _Region:
                 continue
             val = r.meta.get("val")
             if not isinstance(val, torch.Tensor):
-                self.results.append(("size", size_text(val) if not isinstance(val, int) else val, number.get(r, -1)))
+                if not isinstance(val, (int, float, torch.SymInt)):
+                    raise Error(f"{r.name} is a number that only the data tell", status="unsupported", place=where(r), hint="Return a tensor.")
+                self.results.append(("size", val.node.expr) if isinstance(val, torch.SymInt) else ("constant", val))
                 continue
             if r in number:
                 self.results.append(("input", number[r]))
@@ -311,7 +313,9 @@ class _Region:
         given = inputs
         if self.copied:
             given = tuple(x.contiguous() if i in self.copied else x for i, x in enumerate(inputs))
-        if self.gradients and torch.is_grad_enabled():
+        if not self.outputs and not self.written:
+            outputs = ()
+        elif self.gradients and torch.is_grad_enabled():
             outputs = _Call.apply(self, *given)
         else:
             outputs = self.forward(given)[0]
@@ -329,7 +333,7 @@ class _Region:
         if kind == "view":
             return r[2](self._result(r[1], inputs, outputs), {})
         if kind == "size":
-            return inputs[r[2]] if r[2] >= 0 else r[1]
+            return int(r[1].subs({s: inputs[i] if d < 0 else inputs[i].shape[d] for s in r[1].free_symbols for i, d in [self.sizes[str(s)]]}))
         return r[1]
 
     def _pointers(self, tensors: Any, which: list[int]) -> Any:

@@ -457,6 +457,18 @@ static WfVal by_number(void *user, const char *name)
     return *end || i < 1 || i > b->values.n ? 0 : b->values.at[i - 1];
 }
 
+/* "net.py:31  x = self.fc(x)" or any other text. */
+static WfSource source_of(WfArena *a, const char *where)
+{
+    const char *code = strstr(where, "  "), *end = code ? code : where + strlen(where), *colon = end;
+    while (colon > where && colon[-1] >= '0' && colon[-1] <= '9')
+        colon--;
+    if (colon == end || colon - where < 2 || colon[-1] != ':')
+        return (WfSource){.file = wf_arena_strdup(a, where)};
+    return (WfSource){.file = wf_arena_printf(a, "%.*s", (int)(colon - 1 - where), where), .line = (int)strtol(colon, NULL, 10),
+                      .code = code ? wf_arena_strdup(a, code + 2) : NULL};
+}
+
 static void do_node(void *v)
 {
     Node *n = v;
@@ -475,7 +487,7 @@ static void do_node(void *v)
     }
     wf_parse_args(g, op, n->args, by_number, n->p, args);
     if (n->where) {
-        WfSource s = {.file = wf_arena_strdup(n->p->arena, n->where)};
+        WfSource s = source_of(n->p->arena, n->where);
         WF_PUSH(g->arena, &g->sources, s);
         g->source = (uint32_t)g->sources.n - 1;
     }

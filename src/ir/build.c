@@ -185,6 +185,19 @@ static void infer_by_expansion(WfGraph *g, WfNode *n)
         }
 }
 
+/* An in-place op without a rule: what it returns is the operand that it writes. */
+static void infer_written(WfGraph *g, const WfNode *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        for (int p = 0; p < n->schema->n_params; p++)
+            if (n->schema->params[p].mutates && n->schema->params[p].alias == n->schema->ret[i].alias && wf_tensor(n, p)) {
+                const WfValue *v = wf_value(g, wf_tensor(n, p));
+                WfDim shape[WF_MAX_RANK];
+                memcpy(shape, v->shape, sizeof shape);
+                wf_set_result(g, n, i, v->dtype, v->rank, shape);
+            }
+}
+
 void wf_infer(WfGraph *g, WfNode *n)
 {
     if (n->op->infer)
@@ -193,6 +206,8 @@ void wf_infer(WfGraph *g, WfNode *n)
         infer_pointwise(g, n);
     else if (n->op->decompose)
         infer_by_expansion(g, n);
+    else if (n->schema->mutates)
+        infer_written(g, n);
     else
         wf_fail_node(g, n, WF_E_BUG, "no rule gives its result's shape");
 }

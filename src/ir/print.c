@@ -177,7 +177,7 @@ static void print_node(const WfGraph *g, const WfNode *n, WfStr *s, int indent)
 void wf_print_source(const WfSource *src, WfStr *out)
 {
     if (src->file)
-        wf_str_printf(out, "  from %s:%d", src->file, src->line);
+        wf_str_printf(out, src->line ? "  from %s:%d" : "  from %s", src->file, src->line);
     if (src->code)
         wf_str_printf(out, "  %s", src->code);
     if (src->module && *src->module)

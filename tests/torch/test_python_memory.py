@@ -11,7 +11,7 @@ from common import SOURCE, run
 import weft
 from weft import _lib, _memory
 
-KINDS = {ctypes.c_int: "int", ctypes.c_int64: "int64_t", ctypes.c_double: "double", ctypes.c_char_p: "text", None: "void"}
+KINDS = {ctypes.c_int: "int", ctypes.c_int64: "int64_t", ctypes.c_double: "double", ctypes.c_char_p: "text", ctypes.c_uint64: "uint64_t", None: "void"}
 
 
 def kind_of_c(text):
@@ -19,7 +19,7 @@ def kind_of_c(text):
     text = re.sub(r"\b(const|volatile|struct)\b", "", text).strip()
     text = re.sub(r"\s*\[\d*\]$", " *", re.sub(r"\s*\b[a-z_]\w*(?=(\[\d*\])?$)", "", text) if not text.endswith("*") and " " in text else text)
     text = text.replace(" ", "")
-    return {"weft_status": "int", "weft_dtype": "int", "char*": "text", "double*": "->double", "int*": "->int", "int64_t*": "->int64_t",
+    return {"weft_status": "int", "weft_value": "int", "weft_ports": "int", "uint64_t": "uint64_t", "size_t*": "->uint64_t", "weft_dtype": "int", "char*": "text", "double*": "->double", "int*": "->int", "int64_t*": "->int64_t",
             "weft_tensor*": "->tensor", "char**": "->text"}.get(text, "->handle" if text.endswith("**") else "handle" if text.endswith("*") else text)
 
 
