@@ -20,11 +20,15 @@ same without files in between.
 """
 import argparse
 import json
+import pathlib
 import sys
 import zipfile
 
 import torch
 from safetensors.torch import load_file, save_file
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python/weft"))  # the one file of the package that needs no libweft
+from _exchange import optimizer_from_weft, optimizer_to_weft
 
 PREFIXES = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put in front
 
@@ -98,53 +102,6 @@ def names_of(state, parameters, given):
     return dict(zip(numbers, names))
 
 
-def optimizer_to_weft(state, names, step=None):
-    """An optimiser's state_dict as the tensors of docs/exchange.md; names by number."""
-    out, steps = {}, {}
-    for number, values in state["state"].items():
-        for what, value in values.items():
-            if what == "step":
-                steps[number] = int(value)
-            elif isinstance(value, torch.Tensor):
-                out[f"{what}/{names[number]}"] = value.detach().contiguous().clone()
-            elif value is not None:
-                fail(f"the state of {names[number]} holds {what}, which is no tensor")
-    most = max(steps.values(), default=None)
-    for number, n in steps.items():  # what no gradient has reached has no state in Weft
-        if n == 0:
-            out = {k: v for k, v in out.items() if k.split("/", 1)[1] != names[number]}
-        elif n != most:
-            fail(f"the optimiser has done {most} steps, but {n} with {names[number]}; Weft counts one number for all")
-    if most is None:
-        most = step if step is not None else int(bool(out))
-    if step is not None and step != most:
-        fail(f"the optimiser itself says that it has done {most} steps")
-    out["step"] = torch.tensor(most, dtype=torch.int64)
-    return out
-
-
-def optimizer_from_weft(tensors, like, names, aliases=()):
-    """A state_dict that load_state_dict takes, with the groups of `like`. aliases: names of tied parameters, as lists."""
-    other = {n: group for group in aliases for n in group}
-    numbers = {n: number for number, name in names.items() for n in other.get(name, [name])}
-    step, state = int(tensors["step"]), {}
-    for key, value in tensors.items():
-        what, _, name = key.partition("/")
-        if not name:
-            continue
-        if name not in numbers:
-            fail(f"the optimiser has no parameter {name}")
-        state.setdefault(numbers[name], {})[what] = value
-    counts = any("betas" in g or "alpha" in g or "lr_decay" in g for g in like["param_groups"])  # SGD does not
-    for values in state.values():
-        if counts:
-            values["step"] = torch.tensor(float(step))
-    if counts and not state and step:
-        state = {number: {"step": torch.tensor(float(step))} for number in names}
-    kept = like.get("state", {})
-    return {"state": {**kept, **state}, "param_groups": like["param_groups"]}
-
-
 def live_names(optimizer, module):
     """(names by number, tied groups) of an optimiser over the module's parameters."""
     of, tied = {}, {}
@@ -201,4 +158,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except ValueError as e:  # what a state cannot express
+        fail(e)

@@ -6,11 +6,11 @@ name with an example.
     loss = session.step((x, y))
     model.load_state_dict(session.state_dict())
 """
-from ._lib import Error, lib as _lib
+from ._lib import Error, lib as _c
 from ._program import Program, export, open
 from ._session import Session
 from ._verify import Verdict, verify
 from ._world import World, shard, world
 
-__version__ = _lib.weft_version().decode()
+__version__ = _c.weft_version().decode()
 __all__ = ["Error", "Program", "Session", "Verdict", "World", "export", "open", "shard", "verify", "world", "__version__"]

@@ -84,9 +84,10 @@ def open(path: str | os.PathLike[str], loss: str | None = None, **options: Any) 
 def _user_line(error: BaseException) -> str:
     """Where in the user's own source it happened: the innermost frame that is not torch's or Weft's."""
     torch = torch_module()
-    inside = [os.path.dirname(m) for m in (torch.__file__, __file__)]
+    inside = [os.path.dirname(m) + os.sep for m in (torch.__file__, __file__, os.__file__)]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not any(frame.filename.startswith(folder) for folder in inside) and not frame.filename.startswith("<"):
+        installed = "site-packages" in frame.filename and not any(frame.filename.startswith(folder) for folder in inside[:2])
+        if (installed or not any(frame.filename.startswith(folder) for folder in inside)) and not frame.filename.startswith("<"):
             return f"{frame.filename}:{frame.lineno}  {(frame.line or '').strip()}"
     return ""
 
@@ -102,8 +103,8 @@ def _explain(error: Exception) -> Error:
         return Error("dynamic_shapes do not fit the model: " + " ".join(said.split())[:600], place=place,
                      hint='Leave sizes that the model fixes static; dynamic_shapes="batch" makes the first dimension of all samples '
                      "one size. A sample batch of 1 is taken for a fixed size: give at least 2 rows.")
-    if isinstance(error, TypeError) and "forward()" in said:
-        return Error("forward does not take these samples: " + first, place=place,
+    if isinstance(error, TypeError) and "argument" in said:
+        return Error("forward does not take these samples: " + first,
                      hint="sample_inputs are what the model is called with: a tuple in the order of forward, or a dict by its names; "
                      "with loss= the last one is the target.")
     if "Unsupported" in kind:

@@ -131,7 +131,7 @@ static WfSession *session_of(WfCtx *ctx, const WfExe *x, const WfOptions *o)
 
 void wf_report_plan(WfCtx *ctx, const WfExe *x, const WfOptions *o, WfStr *out)
 {
-    static const char *const names[] = {"training step", "evaluation", "micro-batch"};
+    static const char *const names[WF_PROGRAMS] = {"training step", "evaluation", "micro-batch", "forward half", "backward half"};
     int64_t *symbols = symbols_of(ctx, out, x, o), state = 0;
     for (int k = 0; k < WF_PROGRAMS; k++) {
         if (!x->program[k].n_calls)

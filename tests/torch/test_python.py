@@ -1,0 +1,432 @@
+"""The package weft, whole: export, sessions, optimisers, state, evaluation, checkpoints, errors, against PyTorch in the same process."""
+import copy
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from common import SOURCE, WEFT, farthest, run
+import weft
+
+RTOL = 1e-4  # of weights after some float32 steps; smooth activations, so that no rounding decides a branch
+
+
+class Net(nn.Module):
+    """A linear layer, a batch norm with buffers, a tied matrix, a frozen one."""
+
+    def __init__(self, norm=True):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.mix = nn.Linear(8, 8)
+        self.norm = nn.BatchNorm1d(8) if norm else nn.Identity()
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.still = nn.Linear(8, 8)
+        for p in self.still.parameters():
+            p.requires_grad_(False)
+        self.register_buffer("scratch", torch.ones(8), persistent=False)
+
+    def forward(self, x):
+        h = self.embed(x).mean(1)
+        return self.head(self.norm(torch.tanh(self.mix(h) + self.still(h))) * self.scratch)
+
+
+def batches(n, rows=6):
+    g = torch.Generator().manual_seed(3)
+    return [(torch.randint(0, 11, (rows, 5), generator=g), torch.randint(0, 11, (rows,), generator=g)) for _ in range(n)]
+
+
+def torch_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def refused(call, *words, code=None):
+    try:
+        call()
+    except weft.Error as e:
+        for word in words:
+            assert word in str(e), f"{word!r} is not in: {e}"
+        assert code is None or e.code == code, e
+        return e
+    raise AssertionError(f"nothing was refused ({words})")
+
+
+def decay_groups(model):
+    decay = [p for n, p in model.named_parameters() if p.requires_grad and p.dim() > 1]
+    rest = [p for n, p in model.named_parameters() if p.requires_grad and p.dim() < 2]
+    return [dict(params=decay, weight_decay=0.2), dict(params=rest, weight_decay=0.0, lr=2e-3)]
+
+
+OPTIMIZERS = {
+    "sgd": lambda ps: torch.optim.SGD(ps, lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda ps: torch.optim.Adam(ps, lr=1e-3, amsgrad=True, betas=(0.8, 0.99)),
+    "adamw": lambda ps: torch.optim.AdamW(ps, lr=1e-3),
+    "rmsprop": lambda ps: torch.optim.RMSprop(ps, lr=1e-3, centered=True, momentum=0.9, eps=1e-4),
+    "adagrad": lambda ps: torch.optim.Adagrad(ps, lr=0.02, initial_accumulator_value=0.1),
+}
+
+
+def test_steps_are_pytorchs_with_every_optimiser():
+    for name, make in OPTIMIZERS.items():
+        torch.manual_seed(1)
+        model = Net()
+        ours = copy.deepcopy(model)
+        reference = make(decay_groups(model) if name == "adamw" else [p for p in model.parameters() if p.requires_grad])
+        optimizer = make(decay_groups(ours) if name == "adamw" else [p for p in ours.parameters() if p.requires_grad])
+        session = weft.Session(weft.export(ours, batches(1)[0], loss="cross_entropy"), optimizer)
+        for x, y in batches(8):
+            want, loss = torch_step(model, reference, x, y), session.step((x, y))
+            assert abs(loss - want) <= RTOL * abs(want), f"{name}: loss {loss}, PyTorch's {want}"
+        ours.load_state_dict(session.state_dict(), strict=True)
+        worst = farthest(model.state_dict(), ours.state_dict())
+        assert worst[0] < RTOL, f"{name}: {worst}"
+        # the state goes into torch's optimiser, which goes on as if it had done the steps
+        optimizer.load_state_dict(copy.deepcopy(session.optimizer_state_dict()))
+        for x, y in batches(4):
+            torch_step(model, reference, x, y)
+            torch_step(ours, optimizer, x, y)
+        worst = farthest(model.state_dict(), ours.state_dict())
+        assert worst[0] < RTOL, f"{name}, in PyTorch again: {worst}"
+        # and starts a session where it stands
+        again = weft.Session(weft.export(ours, batches(1)[0], loss="cross_entropy"), optimizer)
+        assert again.steps == (12 if name != "sgd" else 1), again.steps  # SGD does not count
+        for x, y in batches(4):
+            torch_step(model, reference, x, y)
+            again.step((x, y))
+        worst = farthest(model.state_dict(), dict(again.state_dict()))
+        assert worst[0] < RTOL, f"{name}, in Weft again: {worst}"
+
+
+def test_a_dict_says_the_same_as_an_optimiser():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy")
+    a = weft.Session(program, torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.3))
+    b = weft.Session(program, dict(type="AdamW", lr=2e-3, weight_decay=0.3, betas=(0.9, 0.999)))
+    c = weft.Session(program, dict(type="AdamW", lr=2e-3, weight_decay=0.3, param_groups=[dict(params=["*.bias"], weight_decay=0)]))
+    for batch in batches(3):
+        assert a.step(batch) == b.step(batch)
+        c.step(batch)
+    assert farthest(dict(a.state_dict()), dict(b.state_dict()))[0] == 0
+    assert farthest(dict(a.state_dict()), dict(c.state_dict()))[0] > 0
+    refused(lambda: weft.Session(program, torch.optim.LBFGS(model.parameters())), "no optimiser LBFGS", "AdamW")
+    refused(lambda: weft.Session(program, dict(type="AdamW", momentum=1)), "AdamW has no momentum", "betas")
+    refused(lambda: weft.Session(program, torch.optim.SGD(model.mix.parameters(), lr=1)), "leaves out embed.weight", "requires_grad_(False)")
+    refused(lambda: weft.Session(program, torch.optim.SGD(Net().parameters(), lr=1)), "no parameter of the model")
+    refused(lambda: weft.Session(program, dict(lr=1)), "no type")
+
+
+def test_batches_come_in_every_form():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy", dynamic_shapes="batch")
+    (x, y), losses = batches(1)[0], []
+    for batch in ((x, y), [x, y], dict(x=x, y=y), dict(y=y, x=x), (x.numpy(), y.numpy()), {"x": x, "y": y.numpy()}):
+        losses.append(weft.Session(program, dict(type="SGD", lr=0.1)).step(batch))
+    assert len(set(losses)) == 1, losses
+    session = weft.Session(program, dict(type="SGD", lr=0.1))
+    assert session.inputs == [("x", (-1, 5)), ("y", (-1,))], session.inputs
+    assert np.isfinite(session.step((x[:2], y[:2])))  # a size of its own
+    refused(lambda: session.step(x), "has 1 tensor, and the step takes 2: x, y")
+    refused(lambda: session.step((x, y, y)), "has 3 tensors")
+    refused(lambda: session.step(dict(x=x)), "It lacks y")
+    refused(lambda: session.step(dict(x=x, y=y, z=y)), "Leave out z")
+    refused(lambda: session.step((x.int(), y)), "input x is i32, but the model wants i64", code="W0254")
+    refused(lambda: session.step((x[:, :3].contiguous(), y)), "dimension 1 is 3, but must be 5")
+    refused(lambda: session.step((x.t(), y)), "input x is not contiguous")
+    refused(lambda: session.step((x + 20, y)), "input x", "11")  # an index beyond the table: the line of the embedding
+    before = {k: v.clone() for k, v in session.state_dict().items()}
+    refused(lambda: session.step((x + 20, y)))
+    assert farthest(before, dict(session.state_dict()))[0] == 0
+
+
+class OneInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return ((self.line(x) - x) ** 2).mean()
+
+
+def test_a_model_may_return_its_loss():
+    x = torch.randn(3, 4)
+    session = weft.Session(weft.export(OneInput(), x), dict(type="SGD", lr=0.5))
+    assert session.step(x) > session.step(x) > 0
+    assert session.step(x.numpy()) > 0
+
+
+def test_state_is_borrowed():
+    model = Net()
+    session = weft.Session(weft.export(model, batches(1)[0], loss="cross_entropy"), dict(type="SGD", lr=0.1))
+    state = session.state_dict()
+    assert list(state) == list(model.state_dict()), "names in PyTorch's order, the tied one twice, the transient buffer not"
+    assert state["embed.weight"].data_ptr() == state["head.weight"].data_ptr() == session.state_dict()["embed.weight"].data_ptr()
+    before = state["mix.weight"].clone()
+    session.step(batches(1)[0])
+    assert not torch.equal(before, state["mix.weight"]), "a view does not see the step"
+    assert torch.equal(state["still.weight"], model.still.weight), "a frozen parameter has moved"
+    session.load_state_dict(model.state_dict())
+    assert torch.equal(state["mix.weight"], model.mix.weight)
+    refused(lambda: session.load_state_dict({"mix.weight": before}), "it lacks embed.weight")
+    refused(lambda: session.load_state_dict({**model.state_dict(), "more": before}), "it has more")
+    refused(lambda: session.load_state_dict({**model.state_dict(), "mix.weight": before[:2]}), "mix.weight is (2, 8)")
+    session.load_state_dict({"mix.weight": torch.zeros(8, 8)}, strict=False)
+    assert not state["mix.weight"].any()
+    session.close()
+    assert not state["mix.weight"].any() and state["mix.bias"].shape == (8,)  # what was lent lives on
+    refused(lambda: session.step(batches(1)[0]), "the session is closed")
+    refused(lambda: session.state_dict(), "the session is closed")
+
+
+def test_evaluation_is_pytorchs():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy", dynamic_shapes="batch")
+    session = weft.Session(program, dict(type="SGD", lr=0.3))
+    for batch in batches(6):
+        session.step(batch)
+    data = batches(3) + [tuple(t[:2] for t in batches(1)[0])]
+    model.load_state_dict(session.state_dict())
+    model.eval()
+    x, y = (torch.cat(c) for c in zip(*data))
+    with torch.no_grad():
+        logits = model(x)
+    found = session.evaluate(data)
+    want = F.cross_entropy(logits, y).item()
+    assert abs(found["loss"] - want) < 1e-5 * want, (found, want)
+    assert abs(found["accuracy"] - (logits.argmax(1) == y).double().mean().item()) < 1e-12
+    top = session.evaluate(data, ["loss", "top3", "f1"])
+    assert list(top) == ["loss", "top3", "f1"]
+    best = logits.topk(3).indices
+    assert abs(top["top3"] - (best == y[:, None]).any(1).double().mean().item()) < 1e-12
+    assert (session.predict(x) - logits).abs().max() < 1e-5
+    assert (session.predict({"x": x.numpy()}) - logits).abs().max() < 1e-5
+    loss, outputs = session.forward((x, y), eval=True)
+    assert abs(loss - want) < 1e-5 * want and len(outputs) == 1 and (outputs[0] - logits).abs().max() < 1e-5
+    refused(lambda: session.evaluate(data, "accurate"), "no metric 'accurate'")
+
+
+def test_schedules_are_pytorchs():
+    model = Net(norm=False)
+    program = weft.export(model, batches(1)[0], loss="cross_entropy")
+    optimizer = torch.optim.SGD(decay_groups(model), lr=0.4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    session = weft.Session(program, optimizer, schedule=scheduler)
+    other = weft.Session(program, dict(type="SGD", lr=0.4), schedule=dict(type="step", step_size=2, gamma=0.5))
+    for t, batch in enumerate(batches(6)):
+        assert abs(session.lr - 0.4 * 0.5 ** (t // 2)) < 1e-12, (t, session.lr)
+        session.step(batch)
+        other.step(batch)
+        assert abs(other.metric("lr") - 0.4 * 0.5 ** (t // 2)) < 1e-12, (t, other.lr)
+    refused(lambda: weft.Session(program, dict(type="SGD", lr=1), schedule="cosine"), "number of steps is not known", "total-steps")
+    refused(lambda: weft.Session(program, dict(type="SGD", lr=1), schedule=scheduler), "of another optimiser")
+    session.lr = 0
+    before = session.state_dict()["mix.bias"].clone()
+    session.step(batches(1)[0])
+    assert torch.equal(before, session.state_dict()["mix.bias"])
+
+
+def test_checkpoints_resume_to_the_bit():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy")
+    make = lambda: weft.Session(program, dict(type="AdamW", lr=1e-2), seed=5)
+    first, second = make(), make()
+    assert second.resume("none") == -1
+    data = batches(7)
+    for batch in data[:4]:
+        first.step(batch)
+    first.save("kept", keep=1)
+    assert second.resume("kept") == 4
+    for batch in data[4:]:
+        assert first.step(batch) == second.step(batch)
+    assert farthest(dict(first.state_dict()), dict(second.state_dict()))[0] == 0
+    first.save("kept", keep=1)
+    assert os.listdir("kept/checkpoints/step-7") and not os.path.exists("kept/checkpoints/step-4")
+    refused(lambda: weft.Session(program, dict(type="SGD", lr=1e-2), seed=5).resume("kept"), "which this training has not")
+    first.save_weights("w.safetensors")
+    third = make()
+    third.load_weights("w.safetensors")
+    assert farthest(dict(first.state_dict()), dict(third.state_dict()))[0] == 0
+
+
+def test_programs_are_files():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy", label_smoothing=0.1)
+    program.save("net.pt2")
+    session = weft.Session(program, dict(type="SGD", lr=0.1))
+    session.save_compiled("net.weft")
+    again = weft.Session(weft.open("net.pt2", loss="cross_entropy", label_smoothing=0.1), dict(type="SGD", lr=0.1))
+    compiled = weft.Session("net.weft")
+    for batch in batches(3):
+        loss = session.step(batch)
+        assert loss == again.step(batch) == compiled.step(batch)
+    named = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    weft.Session(weft.open("net.pt2", loss="cross_entropy"), named).step(batches(1)[0])
+    refused(lambda: weft.Session(weft.open("net.pt2", loss="cross_entropy"), torch.optim.SGD(model.parameters(), lr=0.1)), "named_parameters")
+    refused(lambda: weft.open("net.pt3"), "net.pt3", code="W0301")
+    refused(lambda: program.save("net.txt"), ".pt2")
+    refused(lambda: weft.Session("net.weft", clip_norm=1), "clip-norm")
+
+
+def test_texts_are_those_of_the_command():
+    model = Net()
+    program = weft.export(model, batches(1)[0], loss="cross_entropy")
+    program.save("net.pt2")
+    session = weft.Session(program, dict(type="AdamW", lr=1e-3), threads=1)
+    told = subprocess.run([WEFT, "plan", "net.pt2", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "1e-3", "--threads", "1"],
+                          capture_output=True, text=True).stdout
+    strip = lambda text: [line for line in text.splitlines() if " ms" not in line]  # predictions know the machine
+    assert strip(session.plan()) == strip(told) and "largest buffers" in told
+    told = subprocess.run([WEFT, "graph", "net.pt2", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "1e-3", "--after", "grad/step"],
+                          capture_output=True, text=True).stdout
+    assert session.graph(after="grad/step") == told and "graph joint" in told
+    assert "graph aten" in program.graph() and "graph aten" in session.graph()
+    assert np.isfinite(session.step(batches(1)[0]))
+    refused(lambda: session.graph(after="grad/walk"), "grad/walk")
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if x.sum() > 0:  # here
+            x = x + 1
+        return self.line(x)
+
+
+class Prints(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.line(torch.linalg.eigvals(x @ x.t()).real[:, None] * x)
+
+
+def test_what_cannot_be_exported_is_said():
+    x, y = torch.randn(3, 4), torch.randint(0, 4, (3,))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)).eval()
+    refused(lambda: weft.export(model, (x, y), loss="cross_entropy"), "evaluation mode", "model.train()")
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))
+    model[1].eval()
+    refused(lambda: weft.export(model, (x, y), loss="cross_entropy"), "1 is in evaluation mode")
+    e = refused(lambda: weft.export(Branches(), (x, y), loss="cross_entropy"), "branches on values", "torch.where")
+    assert "test_python.py" in e.place and "here" in e.place, e.place
+    e = refused(lambda: weft.export(Prints(), (x, y), loss="cross_entropy"), "eig")
+    refused(lambda: weft.export(Branches(), (x,), loss="cross_entropy"), "only one sample")
+    refused(lambda: weft.export(Branches(), (x, y), loss="hinge"), "no loss hinge", "cross_entropy")
+    refused(lambda: weft.export(nn.Linear(4, 4), (x, x, y), loss="cross_entropy"), "forward does not take")
+    refused(lambda: weft.export("net", (x, y)), "not a torch.nn.Module")
+    refused(lambda: weft.Session(weft.export(nn.Linear(4, 4), (x, x), loss="mse"), dict(type="SGD", lr=1), clipnorm=1), "clipnorm", "clip-norm")
+
+
+def test_verify_prints_what_differs():
+    torch.manual_seed(2)
+    model = Net()
+    optimizer = torch.optim.AdamW(decay_groups(model), lr=1e-3)
+    before = copy.deepcopy(model.state_dict())
+    verdict = weft.verify(model, batches(3), optimizer, loss="cross_entropy")
+    assert verdict.ok, str(verdict)
+    assert [r.what for r in verdict.rows] == ["losses", "gradients", "weights after step 1", "buffers after step 1", "weights after step 5",
+                                             "buffers after step 5"], str(verdict)
+    assert farthest(before, model.state_dict())[0] == 0 and not optimizer.state
+    rows = copy.deepcopy(verdict)
+    rows.rows[0].error = 1.0
+    assert not rows.ok and "FAIL" in str(rows) and "tolerance" in str(rows)
+    refused(lambda: weft.verify(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), [(torch.randn(2, 4), torch.zeros(2).long())],
+                                optimizer, loss="cross_entropy"), "random numbers")
+
+
+def test_a_forked_child_may_load_but_not_step():
+    session = weft.Session(weft.export(Net(), batches(1)[0], loss="cross_entropy"), dict(type="SGD", lr=0.1))
+    session.step(batches(1)[0])
+    child = os.fork()
+    if not child:
+        try:
+            session.step(batches(1)[0])
+        except weft.Error as e:
+            os._exit(0 if "forked" in str(e) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    data = [(x[0], y[0]) for x, y in batches(24)]
+    loader = torch.utils.data.DataLoader(data, batch_size=6, num_workers=2, multiprocessing_context="fork")
+    losses = [session.step(batch) for batch in loader]
+    assert len(losses) == 4 and all(np.isfinite(losses))
+
+
+def test_sessions_of_two_threads_step_at_once():
+    programs = [weft.export(Net(), batches(1)[0], loss="cross_entropy") for _ in range(2)]
+    alone = []
+    for p in programs:
+        session = weft.Session(p, dict(type="AdamW", lr=1e-2), threads=1)
+        alone.append([session.step(b) for b in batches(40)])
+    sessions, together = [weft.Session(p, dict(type="AdamW", lr=1e-2), threads=1) for p in programs], [None, None]
+
+    def work(i):
+        together[i] = [sessions[i].step(b) for b in batches(40)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert together == alone
+
+
+LOOP = """
+import sys, torch, torch.nn as nn, weft
+model = nn.Linear(64, 64)
+x = torch.randn(64, 64)
+session = weft.Session(weft.export(model, (x, x), loss="mse"), dict(type="SGD", lr=1e-3))
+print("ready", flush=True)
+try:
+    while True:
+        session.step((x, x))
+except KeyboardInterrupt:
+    print("stopped after", session.steps > 0, torch.isfinite(session.state_dict()["weight"]).all().item(), flush=True)
+"""
+COMPILE = """
+import torch, torch.nn as nn, weft
+model = nn.Sequential(*[m for i in range(60) for m in (nn.Linear(16 + i, 17 + i), nn.Tanh())])
+x, y = torch.randn(4, 16), torch.randn(4, 76)
+program = weft.export(model, (x, y), loss="mse")
+print("ready", flush=True)
+try:
+    weft.Session(program, dict(type="SGD", lr=1e-3), cache=False)
+    print("compiled", flush=True)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+    print(weft.Session(weft.export(nn.Linear(4, 4), (x[:, :4].contiguous(),) * 2, loss="mse"), dict(type="SGD", lr=1)).step((x[:, :4].contiguous(),) * 2) > 0)
+"""
+
+
+def interrupted(script, after):
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE / "python")}
+    p = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    assert p.stdout.readline().strip() == "ready"
+    time.sleep(after)
+    p.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    said = p.communicate(timeout=120)[0].split("\n")
+    return said, time.monotonic() - sent, p.returncode
+
+
+def test_ctrl_c_ends_a_loop_and_a_compilation():
+    said, _, code = interrupted(LOOP, 0.5)
+    assert said[0] == "stopped after True True" and code == 0, (said, code)
+    said, _, code = interrupted(COMPILE, 0.3)
+    assert said[:2] == ["stopped", "True"] and code == 0, (said, code)
+
+
+run(globals())
