@@ -311,6 +311,18 @@ static void check_form(WfExe *x, WfGraph *g)
                                        "first such node: %s", wf_node_place(g, n)));
 }
 
+/* Numbers of 16 bits can be read, but there are no products of them yet. */
+static void check_types(WfCtx *ctx, const WfGraph *g)
+{
+    for (int i = 0; i < g->inputs.n; i++) {
+        const WfInput *in = &g->inputs.at[i];
+        WfDtype t = wf_value(g, in->val)->dtype;
+        if (in->role == WF_IN_PARAM && (t == WF_BF16 || t == WF_F16))
+            wf_fail_at(ctx, WF_E_NOT_YET, NULL, "Export it in float32: torch.export.export(model.float().train(), inputs), with inputs of float32.",
+                       "parameter %s is %s, and Weft computes in float32 and float64", in->name, wf_dtype_name(t));
+    }
+}
+
 WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const char *cache_dir)
 {
     wf_ops_init();
@@ -329,6 +341,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     char hex[65];
     wf_signature(g, hex);
     x->signature = wf_arena_strdup(a, hex);
+    check_types(ctx, g);
     for (int h = WF_HALF_FORWARD; o->halves && h <= WF_HALF_BACKWARD; h++) {
         env.half = (WfHalf)h;
         one_program(&env, run_passes(&env, g, NULL), x, h == WF_HALF_FORWARD ? WF_PROG_FORWARD : WF_PROG_BACKWARD, &k);

@@ -135,7 +135,7 @@ weft_status weft_open(weft_context *ctx, const char *path, weft_program **out)
 /* What the loop of weft train does: here the caller's loop does it, and would wait in vain for the library to. */
 static bool of_the_loop(const WfOptionRow *row)
 {
-    const unsigned loop = 1u << WF_GROUP_LOOP | 1u << WF_GROUP_DATA | 1u << WF_GROUP_SAMPLE | 1u << WF_GROUP_OUTPUT;
+    const unsigned loop = 1u << WF_GROUP_LOOP | 1u << WF_GROUP_DATA | 1u << WF_GROUP_SAMPLE | 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_JSON;
     return row && loop >> row->group & 1;
 }
 

@@ -216,6 +216,7 @@ void wf_rename(WfCtx *ctx, const char *from, const char *to);    /* a file or fo
 void wf_sync_folder(WfCtx *ctx, const char *path);               /* makes the names in it durable */
 bool wf_remove_folder(const char *path);         /* with the files in it, no folders; false when something is left */
 bool wf_file_exists(const char *path);
+bool wf_is_folder(const char *path);
 
 /* ---- formats -------------------------------------------------------------------------------------------------- */
 
@@ -230,6 +231,7 @@ typedef struct {
 } WfZipEntry;
 typedef struct { WfZipEntry *at; int n; } WfZip;
 enum { WF_ZIP_CHECK = 1, WF_ZIP_DEFLATED = 2 };
+void wf_zip_need_stored(WfCtx *ctx, const WfZip *z, const char *path); /* raises what WF_ZIP_DEFLATED had let pass */
 WfZip *wf_zip_open(WfCtx *ctx, WfArena *a, const WfFile *f, unsigned how);
 /* The first n bytes of an entry's content, at most its size, to `out`. All of it: the checksum is compared. `what` names the
  * archive in errors. */
@@ -445,7 +447,8 @@ typedef enum { WF_OPTION_BOOL, WF_OPTION_INT, WF_OPTION_FLOAT, WF_OPTION_FLOATS,
 /* What belongs together in the help, and is taken by the same verbs. SCHEDULE and LOOP: what the loop of weft train does; HOST: what only
  * a program that holds the library asks for. */
 typedef enum { WF_GROUP_MODEL, WF_GROUP_OPTIMISER, WF_GROUP_SCHEDULE, WF_GROUP_RUN, WF_GROUP_LOOP, WF_GROUP_DATA, WF_GROUP_SAMPLE,
-               WF_GROUP_OUTPUT, WF_GROUP_COMPILE, WF_GROUP_HOST, WF_GROUPS } WfOptionGroup;
+               WF_GROUP_OUTPUT, WF_GROUP_JSON, WF_GROUP_COMPILE, WF_GROUP_CACHE, WF_GROUP_STEP, WF_GROUP_GRAPH, WF_GROUP_FORM,
+               WF_GROUP_PASS, WF_GROUP_BENCH, WF_GROUP_HOST, WF_GROUPS } WfOptionGroup;
 typedef struct {
     const char *name;
     WfOptionKind kind;

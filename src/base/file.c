@@ -120,6 +120,12 @@ bool wf_file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool wf_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* ---- writing ---- */
 
 enum { BUFFER = 1 << 16 };

@@ -203,10 +203,10 @@ const WfOptionRow wf_option_table[] = {
      "write the optimiser's state at the end, too, to OUT/optimizer.safetensors (for --optimizer-state and tools/state.py)"},
     {"tensorboard", WF_OPTION_BOOL, WF_GROUP_LOOP, SCALAR, AT(tensorboard), "true", "", NO_RANGE,
      "write an event file for TensorBoard to OUT, beside metrics.jsonl"},
-    {"json", WF_OPTION_BOOL, WF_GROUP_OUTPUT, SCALAR, AT(json), "false", "", NO_RANGE,
-     "verify, eval: results as JSON on stdout"},
-    {"no-weights", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(no_weights), "false", "", NO_RANGE,
-     "weft compile: leave the initial weights out of the compiled step"},
+    {"json", WF_OPTION_BOOL, WF_GROUP_JSON, SCALAR, AT(json), "false", "", NO_RANGE,
+     "results, and an error that ends it, as a JSON object on stdout"},
+    {"no-weights", WF_OPTION_BOOL, WF_GROUP_STEP, SCALAR, AT(no_weights), "false", "", NO_RANGE,
+     "leave the initial weights out of the compiled step"},
 
     /* compile */
     {"isa", WF_OPTION_ENUM, WF_GROUP_COMPILE, PLAN, AT(isa), "auto", "auto|v3|v4|v3,v4|amx", NO_RANGE,
@@ -214,7 +214,7 @@ const WfOptionRow wf_option_table[] = {
      "AMX tiles, with bits of their own; faster where no other program uses the core"},
     {"cache", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(cache), "true", "", NO_RANGE,
      "use compiled kernels of earlier runs"},
-    {"cache-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(cache_dir), "", "PATH", NO_RANGE,
+    {"cache-dir", WF_OPTION_STRING, WF_GROUP_CACHE, SCALAR, AT(cache_dir), "", "PATH", NO_RANGE,
      "where compiled kernels are kept"},
     {"dump-dir", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(dump_dir), "", "PATH", NO_RANGE,
      "write the graph after every pass"},
@@ -223,18 +223,18 @@ const WfOptionRow wf_option_table[] = {
     {"halves", WF_OPTION_ENUM, WF_GROUP_HOST, PLAN, AT(halves), "none", "none|both|forward|backward", NO_RANGE,
      "two programs instead of a step, forward and backward, for a host that differentiates (weft_run_forward); weft graph, weft opt: "
      "forward or backward says which to show"},
-    {"after", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(after), "", "PASS", NO_RANGE,
-     "weft graph: show the graph after this pass"},
-    {"eval", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(eval), "false", "", NO_RANGE,
-     "weft graph, weft opt: the evaluation form instead of the training step"},
-    {"reduce", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(reduce), "true", "", NO_RANGE,
-     "weft bench: reduce gradients in every second step, to compare; replicas drift"},
-    {"machine", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(machine_bench), "false", "", NO_RANGE,
-     "weft bench: measure this machine for the planner"},
-    {"micro", WF_OPTION_BOOL, WF_GROUP_COMPILE, SCALAR, AT(micro), "false", "", NO_RANGE,
-     "weft graph, weft opt: with --accumulate, the form of all micro-batches but a step's last"},
-    {"run", WF_OPTION_STRING, WF_GROUP_COMPILE, SCALAR, AT(run), "", "PASS", NO_RANGE,
-     "weft opt: the pass to run; print: none"},
+    {"after", WF_OPTION_STRING, WF_GROUP_GRAPH, SCALAR, AT(after), "", "PASS", NO_RANGE,
+     "show the graph after this pass"},
+    {"eval", WF_OPTION_BOOL, WF_GROUP_FORM, SCALAR, AT(eval), "false", "", NO_RANGE,
+     "the evaluation form instead of the training step"},
+    {"reduce", WF_OPTION_BOOL, WF_GROUP_BENCH, SCALAR, AT(reduce), "true", "", NO_RANGE,
+     "reduce gradients in every second step, to compare; replicas drift"},
+    {"machine", WF_OPTION_BOOL, WF_GROUP_BENCH, SCALAR, AT(machine_bench), "false", "", NO_RANGE,
+     "measure this machine for the planner"},
+    {"micro", WF_OPTION_BOOL, WF_GROUP_FORM, SCALAR, AT(micro), "false", "", NO_RANGE,
+     "with --accumulate, the form of all micro-batches but a step's last"},
+    {"run", WF_OPTION_STRING, WF_GROUP_PASS, SCALAR, AT(run), "", "PASS", NO_RANGE,
+     "the pass to run; print: none"},
     {NULL, 0, 0, false, 0, NULL, NULL, 0, 0, 0, NULL},
 };
 _Static_assert(WF_LEN(wf_option_table) - 1 <= WF_OPTION_ROWS, "WF_OPTION_ROWS is too small");
@@ -454,6 +454,21 @@ void wf_options_init(WfCtx *ctx, WfArena *a, WfOptions *o)
 static void unknown_option(WfCtx *ctx, const char *name) WF_NORETURN;
 static void unknown_option(WfCtx *ctx, const char *name)
 {
+    static const struct { const char *other, *name; } called[] = { /* by other programs */
+        {"learning-rate", "lr"}, {"learning_rate", "lr"}, {"wd", "weight-decay"}, {"lr-scheduler", "schedule"}, {"scheduler", "schedule"},
+        {"lr-scheduler-type", "schedule"}, {"warmup", "warmup-steps"}, {"max-steps", "steps"}, {"iterations", "steps"}, {"num-epochs", "epochs"},
+        {"num-train-epochs", "epochs"}, {"max-epochs", "epochs"}, {"bs", "batch-size"}, {"b", "batch-size"}, {"train-data", "data"},
+        {"val-data", "eval-data"}, {"valid-data", "eval-data"}, {"validation-data", "eval-data"}, {"output", "out"}, {"output-dir", "out"},
+        {"save-steps", "checkpoint-every"}, {"logging-steps", "log-every"}, {"gradient-accumulation-steps", "accumulate"},
+        {"grad-accum", "accumulate"}, {"max-grad-norm", "clip-norm"}, {"grad-clip", "clip-norm"}, {"gpus", "nproc"}, {"num-threads", "threads"},
+        {"num-processes", "nproc"}, {"nproc-per-node", "nproc"}, {"opt", "optimizer"}, {"optim", "optimizer"}, {"criterion", "loss"},
+        {"loss-output", "predictions"}, {"output-index", "predictions"}, {"resume-from-checkpoint", "resume"}, {"checkpoint", "resume"},
+        {"patience", "early-stop"}, {"load", "weights"}, {"pretrained", "weights"}, {"label", "target"}, {"labels", "target"},
+        {"beta1", "betas"}, {"beta2", "betas"}, {"random-seed", "seed"}};
+    for (size_t i = 0; i < WF_LEN(called); i++)
+        if (!strcmp(name, called[i].other))
+            wf_fail_at(ctx, WF_E_OPTION_UNKNOWN, NULL, wf_arena_printf(wf_arena_scratch(ctx), "it is called %s here", called[i].name),
+                       "unknown option \"%.60s\"", name);
     const char *names[WF_OPTION_ROWS];
     int n = 0;
     for (const WfOptionRow *r = wf_option_table; r->name; r++)

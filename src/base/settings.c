@@ -54,6 +54,9 @@ static const char *text_of(Setting *s, const WfOptionRow *row, const json_t *v)
         wf_str_float(&out, json_real_value(v));
         return out.at;
     }
+    if (json_is_object(v))
+        wf_fail_at(s->ctx, WF_E_CONFIG_VALUE, s->path, "Every option is a line of its own: `optimizer: adamw`, and below it `lr: 1e-3`.",
+                   "option %s: a settings file is flat, and this is a mapping inside it", s->name);
     refuse(s, text ? "text in quotes for it" : row->kind == WF_OPTION_BOOL ? "true or false for it" : "number for it");
 }
 

@@ -260,7 +260,8 @@ static void put_row(WfStr *out, const WfOptionRow *row)
 
 const char *wf_option_group_title(WfOptionGroup group)
 {
-    static const char *const titles[WF_GROUPS] = {"Model and loss", "Optimiser", "Schedule", "Run", "Training loop", "Data", "Sampling", "Output", "Compiler", "For a host program"};
+    static const char *const titles[WF_GROUPS] = {"Model and loss", "Optimiser", "Schedule", "Run", "Training loop", "Data", "Sampling", "Output",
+                                                  "Results", "Compiler", "Cache", "Compiled step", "Graph", "Form", "Pass", "Bench", "For a host program"};
     return titles[group];
 }
 

@@ -161,6 +161,19 @@ static uint64_t payload_start(const Reader *r, uint64_t at, const char *name, si
     return at + LOCAL_SIZE + n + extra;
 }
 
+static void WF_NORETURN compressed(WfCtx *ctx, const char *path, const char *name)
+{
+    wf_fail_at(ctx, WF_E_ZIP_STORED, NULL, "save it uncompressed, as torch.export.save does, or repack it with `zip -0`",
+               "%s: entry '%s' is compressed; only stored entries can be read in place", path, name);
+}
+
+void wf_zip_need_stored(WfCtx *ctx, const WfZip *z, const char *path)
+{
+    for (int i = 0; i < z->n; i++)
+        if (z->at[i].packed)
+            compressed(ctx, path, z->at[i].name);
+}
+
 /* Reads the central entry at *pos and moves *pos behind it. */
 static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *span, unsigned how)
 {
@@ -179,9 +192,7 @@ static void read_entry(const Reader *r, uint64_t *pos, WfZipEntry *out, Span *sp
     if (flags & 1)
         wf_fail(r->ctx, WF_E_ZIP_STORED, "%s: entry '%s' is encrypted", r->path, name);
     if (method != 0 && !(method == Z_DEFLATED && how & WF_ZIP_DEFLATED && packed))
-        wf_fail_at(r->ctx, WF_E_ZIP_STORED, NULL, "save it uncompressed, as torch.export.save does, or repack it "
-                   "with `zip -0`", "%s: entry '%s' is compressed; only stored entries can be read in place", r->path,
-                   name);
+        compressed(r->ctx, r->path, name);
     if (method == 0 && packed != size)
         damaged(r, here, "the two sizes of the stored entry '%s' differ", name);
     uint64_t start = payload_start(r, at, name, n, method);

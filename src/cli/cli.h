@@ -43,6 +43,8 @@ void wf_cli_progress(WfCtx *ctx);
 void wf_cli_progress_end(void);
 /* The error on stderr: code, message, place, what to do. */
 void wf_cli_report(const WfDiag *d);
+/* The same for programs, on stdout: {"error": {"code": "W0258", "status": "data", "message": .., "place": .., "help": ..}}. */
+void wf_cli_report_json(WfCtx *ctx, const WfDiag *d);
 
 /* What main was started with, and where its handler leaves the number of a signal. */
 typedef struct { int argc; char **argv; volatile int *signal; } WfCliProcess;
@@ -63,6 +65,8 @@ typedef enum { WF_TARGET_PREDICTIONS, WF_TARGET_EXPORT, WF_TARGET_STEP, WF_TARGE
  * hold, of safetensors. Before the work begins. */
 void wf_cli_target(WfCtx *ctx, const WfOptions *o, const WfStrings *words, WfTarget kind, const char *tensor);
 
+/* weft info of a folder: the files of a run, its checkpoints. False: path is none. */
+bool wf_cli_checkpoints(WfCtx *ctx, const char *path);
 /* Opens words[0] and gives it the options. */
 weft_program *wf_cli_open(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 

@@ -264,7 +264,7 @@ static int info_export(WfCtx *ctx, const WfOptions *options, const char *path)
     Ops o = {wf_map_new(ctx->arena)};
     wf_ops_init();
     weft_status s = wf_guard(ctx, import, &m);
-    if (s != WEFT_OK && s != WEFT_ERR_UNSUPPORTED)
+    if (s != WEFT_OK && (s != WEFT_ERR_UNSUPPORTED || ctx->diag.kind == WF_E_NOT_EXPORT || ctx->diag.kind == WF_E_ZIP_STORED))
         wf_reraise(ctx, s);
     WfZip *z = wf_zip_open(ctx, ctx->arena, wf_file_map(ctx, ctx->arena, path), 0);
     for (int i = 0; i < z->n; i++) {
@@ -292,13 +292,20 @@ static int info_export(WfCtx *ctx, const WfOptions *options, const char *path)
 int wf_cli_info(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     if (words->n != 1)
-        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name one file: a .pt2 export, a .weft step or a .safetensors file");
-    WfFile *f = wf_file_map(ctx, ctx->arena, words->at[0]);
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name one file: a .pt2 export, a .weft step, a .safetensors file, or the folder of a run");
+    const char *path = words->at[0];
+    size_t n = strlen(path);
+    if (wf_cli_checkpoints(ctx, path))
+        return 0;
+    if (n > 5 && !strcmp(path + n - 5, ".onnx"))
+        wf_fail_at(ctx, WF_E_NOT_PT2, NULL, "Netron shows it, and onnxruntime runs it.", "%s: this is an ONNX model, which Weft writes but does not read",
+                   path);
+    WfFile *f = wf_file_map(ctx, ctx->arena, path);
     if (f->size < 4 || memcmp(f->at, "PK\3\4", 4)) {
         info_tensors(ctx, words->at[0]);
         return 0;
     }
-    WfZip *z = wf_zip_open(ctx, ctx->arena, f, 0);
+    WfZip *z = wf_zip_open(ctx, ctx->arena, f, WF_ZIP_DEFLATED);
     if (!wf_zip_find(z, "exe.json"))
         return info_export(ctx, o, words->at[0]);
     info_exe(ctx, words->at[0]);

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#define G(name) (1u << WF_GROUP_##name)
 enum {
-    PREDICT_GROUPS = 1u << WF_GROUP_MODEL | 1u << WF_GROUP_RUN | 1u << WF_GROUP_DATA | 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE,
-    COMPILE_GROUPS = 1u << WF_GROUP_MODEL | 1u << WF_GROUP_OPTIMISER | 1u << WF_GROUP_RUN | 1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE |
-                     1u << WF_GROUP_HOST,
-    TRAIN_GROUPS = ((1u << WF_GROUPS) - 1) & ~(1u << WF_GROUP_SAMPLE | 1u << WF_GROUP_HOST)
+    PREDICT_GROUPS = G(MODEL) | G(RUN) | G(DATA) | G(OUTPUT) | G(COMPILE) | G(CACHE),
+    COMPILE_GROUPS = G(MODEL) | G(OPTIMISER) | G(RUN) | G(OUTPUT) | G(COMPILE) | G(CACHE) | G(HOST),
+    TRAIN_GROUPS = (COMPILE_GROUPS & ~G(HOST)) | G(SCHEDULE) | G(LOOP) | G(DATA)
 };
 
 const WfVerb wf_verbs[] = {
@@ -26,37 +26,37 @@ const WfVerb wf_verbs[] = {
      TRAIN_GROUPS, wf_cli_train},
     {"verify", "CASE... [--json]", "replay recorded PyTorch runs: forward, gradients, optimiser steps",
      "  weft verify tests/refs/mlp_mnist_adamw\n",
-     1u << WF_GROUP_OUTPUT | 1u << WF_GROUP_COMPILE | 1u << WF_GROUP_RUN, wf_cli_verify},
+     G(OUTPUT) | G(JSON) | G(COMPILE) | G(CACHE) | G(RUN), wf_cli_verify},
     {"compile", "MODEL.pt2 -o STEP.weft", "compile ahead of time; training STEP.weft needs no compiler",
-     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", COMPILE_GROUPS,
+     "  weft compile model.pt2 --loss cross_entropy --optimizer adamw -o step.weft\n", COMPILE_GROUPS | G(STEP),
      wf_cli_compile},
     {"run", "MODEL [--weights FILE] (--data FILE --out FILE | --sample N)",
      "predict: the evaluation form over all rows of the data; or sample text from a model of bytes",
      "  weft run model.pt2 --weights run/best.safetensors --data x.safetensors --out y.safetensors\n"
      "  weft run step.weft --data x=images.gz --out y.safetensors\n"
      "  weft run gpt.pt2 --weights run/best.safetensors --prompt 'And ' --sample 500 --temperature 0.8\n",
-     PREDICT_GROUPS | 1u << WF_GROUP_SAMPLE, wf_cli_run},
+     PREDICT_GROUPS | G(SAMPLE), wf_cli_run},
     {"eval", "MODEL [--weights FILE] --data FILE [--metrics NAME,...]",
      "metrics of the evaluation form over all rows of the data, on stdout",
      "  weft eval model.pt2 --loss cross_entropy --weights run/best.safetensors --data test.safetensors --metrics loss,top5,f1\n"
      "  weft eval model.pt2 --data test.safetensors --json\n",
-     PREDICT_GROUPS, wf_cli_eval},
+     PREDICT_GROUPS | G(JSON), wf_cli_eval},
     {"export", "MODEL.pt2 [--weights FILE] -o OUT.pt2|.onnx|.safetensors",
      "write trained weights back into the export, for torch.export.load; the evaluation form as ONNX; or all weights in one file",
      "  weft export model.pt2 --weights run/best.safetensors -o trained.pt2\n"
      "  weft export model.pt2 --weights run/best.safetensors -o model.onnx\n"
      "  weft export model.pt2 --weights shards/ -o whole.safetensors\n",
-     1u << WF_GROUP_MODEL | 1u << WF_GROUP_OUTPUT, wf_cli_export},
+     G(MODEL) | G(OUTPUT), wf_cli_export},
     {"plan", "MODEL", "memory, largest buffers and calls of a step, before running it",
      "  weft plan model.pt2 --loss cross_entropy --optimizer adamw --batch-size 64\n", TRAIN_GROUPS,
      wf_cli_plan},
     {"info", "FILE", "what a .pt2, .weft or .safetensors file holds, and which of its ops are supported",
-     "  weft info model.pt2\n  weft info model.pt2 --loss cross_entropy\n  weft info run/final.safetensors\n", 1u << WF_GROUP_MODEL, wf_cli_info},
+     "  weft info model.pt2\n  weft info model.pt2 --loss cross_entropy\n  weft info run/final.safetensors\n", G(MODEL), wf_cli_info},
     {"graph", "MODEL.pt2 [--after=PASS] [--eval]", "print the graph at any stage",
-     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", COMPILE_GROUPS,
+     "  weft graph model.pt2\n  weft graph model.pt2 --after=grad/step --loss cross_entropy\n", COMPILE_GROUPS | G(GRAPH) | G(FORM),
      wf_cli_graph},
     {"opt", "--run=PASS FILE.ir", "run one pass over graph text (docs/ir.md) and print what comes out",
-     "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", COMPILE_GROUPS, wf_cli_opt},
+     "  weft opt --run=fuse/group x.ir\n  weft opt --run=print x.ir\n", COMPILE_GROUPS | G(PASS) | G(FORM), wf_cli_opt},
     {"ops", "[WORD...]", "list the operators: last level, family, gradient, schema",
      "  weft ops\n  weft ops conv pool\n", 0, wf_cli_ops},
     {"env", "", "list the environment variables that Weft reads, and their values", "  weft env\n", 0,
@@ -65,11 +65,11 @@ const WfVerb wf_verbs[] = {
      "time the steps of a training, or measure this machine and the link between ranks for the planner",
      "  weft bench model.pt2 --data train.safetensors --nproc 2 --steps 50\n  weft bench --machine\n"
      "  mpirun -n 2 weft bench --machine\n",
-     TRAIN_GROUPS, wf_cli_bench},
+     TRAIN_GROUPS | G(BENCH), wf_cli_bench},
     {"hang", "[PID | DIR]", "where each rank of a running training is, and who is behind; of all worlds of this host, or of one",
      "  weft hang\n  weft hang 4711\n  weft hang run/\n", 0, wf_cli_hang},
     {"doctor", "", "try out what a training needs of this machine, line by line: ok, warn or fail", "  weft doctor\n",
-     1u << WF_GROUP_COMPILE, wf_cli_doctor},
+     G(CACHE) | G(COMPILE), wf_cli_doctor},
     {"explain", "[CODE...]", "what an error's code means, what it usually comes from, what to do; without one: all codes",
      "  weft explain W0254\n  weft explain\n", 0, wf_cli_explain},
     {"completion", "bash|zsh|fish", "print the completion of a shell; make install puts them into place",
@@ -129,15 +129,23 @@ typedef struct {
     int argc;
     char **argv;
     int code;
+    bool json;           /* an error is a result, too */
 } Main;
 
 /* A flag that the verb never looks at would be believed to count; a settings file may serve several verbs. */
 static void check_flags(WfCtx *ctx, const WfVerb *v, const WfOptions *o)
 {
-    for (const WfOptionRow *r = wf_option_table; r->name; r++)
-        if (!(v->groups & 1u << r->group) && wf_option_origin(o, r->name) == WF_FROM_FLAG)
-            wf_fail_at(ctx, WF_E_OPTION_MEANINGLESS, NULL, wf_arena_printf(ctx->arena, "weft %s --help lists its options.", v->name),
-                       "weft %s has no option --%s", v->name, r->name);
+    for (const WfOptionRow *r = wf_option_table; r->name; r++) {
+        if (v->groups & 1u << r->group || wf_option_origin(o, r->name) != WF_FROM_FLAG)
+            continue;
+        WfStr takers = {.arena = ctx->arena};
+        for (const WfVerb *w = wf_verbs; w->name; w++)
+            if (w->groups & 1u << r->group)
+                wf_str_printf(&takers, "%s%s", takers.n ? ", " : "", w->name);
+        wf_fail_at(ctx, WF_E_OPTION_MEANINGLESS, NULL, wf_arena_printf(ctx->arena, "It belongs to weft %s; weft %s --help lists the options here.",
+                                                                       takers.at, v->name),
+                   "weft %s has no option --%s", v->name, r->name);
+    }
 }
 
 static void run_verb(void *p)
@@ -150,10 +158,13 @@ static void run_verb(void *p)
             verb_help(m->ctx, m->verb);
             return;
         }
+    for (int i = 2; i < m->argc; i++) /* also where the options cannot be read */
+        m->json |= m->verb->groups & G(JSON) && !strcmp(m->argv[i], "--json");
     wf_options_init(m->ctx, m->ctx->arena, &o);
     wf_options_env(m->ctx, &o);
     wf_options_parse(m->ctx, &o, m->argc - 2, m->argv + 2, &words);
     check_flags(m->ctx, m->verb, &o);
+    m->json |= m->verb->groups & G(JSON) && o.json;
     wf_options_check(m->ctx, &o);
     if (o.dry_run && m->verb->run != wf_cli_train)
         wf_fail_at(m->ctx, WF_E_OPTION_MEANINGLESS, NULL, "weft plan says what a step needs without running it.",
@@ -266,10 +277,12 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, as a full disk is */
     wf_cli_progress(ctx);
     wf_cli_process = (WfCliProcess){argc, argv, &signal_seen};
-    Main m = {ctx, verb, argc, argv, 0};
+    Main m = {ctx, verb, argc, argv, 0, false};
     weft_status s = wf_guard(ctx, run_verb, &m);
     if (s != WEFT_OK) {
-        if (!ctx->diag.told)
+        if (m.json)
+            wf_cli_report_json(ctx, &ctx->diag);
+        else if (!ctx->diag.told)
             wf_cli_report(&ctx->diag);
         m.code = exit_code(s);
     }

@@ -63,6 +63,26 @@ void wf_cli_report(const WfDiag *d)
         fprintf(stderr, "  = note: weft explain %s\n", k->code);
 }
 
+static void put_member(WfStr *s, const char *key, const char *text)
+{
+    wf_str_printf(s, "%s\"%s\": ", s->at[s->n - 1] == '{' ? "" : ", ", key);
+    if (!text || !wf_yaml_quote(text, s))
+        wf_str_puts(s, "null");
+}
+
+void wf_cli_report_json(WfCtx *ctx, const WfDiag *d)
+{
+    const WfErrorKind *k = wf_error_find(d->kind);
+    WfStr s = {.arena = ctx->arena};
+    wf_str_puts(&s, "{\"error\": {");
+    put_member(&s, "code", k ? k->code : NULL);
+    put_member(&s, "status", wf_status_name(d->code));
+    put_member(&s, "message", d->message);
+    put_member(&s, "place", d->place);
+    put_member(&s, "help", d->hint);
+    printf("%s}}\n", s.at);
+}
+
 /* ---- weft explain ---- */
 
 static void put_text(const char *text)

@@ -66,9 +66,9 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
 int wf_cli_train(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
 {
     int64_t steps;
-    if (!o->reduce)
-        wf_fail(ctx, WF_E_OPTION_MEANINGLESS, "--no-reduce belongs to weft bench: without reductions every process trains a model of its own");
-    return train(ctx, o, words, NULL, &steps);
+    WfOptions all = *o;
+    all.reduce = true; /* a settings file may also serve weft bench */
+    return train(ctx, &all, words, NULL, &steps);
 }
 
 static int by_size(const void *a, const void *b)

@@ -399,6 +399,9 @@ static const char *unavailable(VerifyCase *c)
 
 static void run_case(VerifyCase *c, const WfOptions *given)
 {
+    if (!wf_file_exists(wf_arena_printf(c->a, "%s/case.json", c->dir)))
+        wf_fail_at(c->ctx, WF_E_CASE, c->dir, "tools/record.py makes one of a model and its batches (docs/cases.md).",
+                   "a case is a folder with a case.json, and this is %s", wf_file_exists(c->dir) ? "none" : "not there");
     WfFile *f = wf_file_map(c->ctx, c->a, wf_arena_printf(c->a, "%s/case.json", c->dir));
     c->json = (json_t *)wf_json_parse(c->ctx, (const char *)f->at, f->size, f->path);
     const char *model = json_string_value(get(c, "model")), *why = unavailable(c);

@@ -229,7 +229,14 @@ static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
     if (c->text ? !*text : is_missing(text)) {
         if (!c->fill)
             bad(p->s, "column %s: the value is missing (a recipe may say what to fill in)", c->name);
-        text = (char *)(uintptr_t)c->fill;
+        text = wf_arena_strdup(p->scratch, c->fill);
+        double number;
+        if (!c->text && !read_float(text, p->locale, &number))
+            wf_fail_at(p->s->op->ctx, WF_E_RECIPE, p->s->op->recipe, "Give a number, or call the column categories.",
+                       "recipe: fill of column %s: \"%.60s\" is no number", c->name, text);
+        if (c->text && c->closed && !wf_map_get(c->categories, text, NULL))
+            wf_fail_at(p->s->op->ctx, WF_E_RECIPE, p->s->op->recipe, "Add it to the column's categories.",
+                       "recipe: fill of column %s: \"%.60s\" is none of its categories", c->name, text);
     }
     if (c->text) {
         if (!wf_map_get(c->categories, text, &whole)) {

@@ -161,7 +161,7 @@ static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
     uint8_t head[HEAD];
     size_t size = 0;
     *f = (WfDataFile){.path = path, .recipe = s->n_names ? wf_recipe_of(op, s->names[0]) : &wf_recipe_none};
-    if (!wf_data_is_folder(path) && !wf_data_is_picture(path)) { /* pictures are opened when they are wanted */
+    if (!wf_is_folder(path) && !wf_data_is_picture(path)) { /* pictures are opened when they are wanted */
         f->bytes = wf_bytes_open(op->ctx, op->a, path);
         size = wf_bytes_size(f->bytes) < HEAD ? (size_t)wf_bytes_size(f->bytes) : HEAD;
         int err = wf_bytes_read(f->bytes, 0, head, size);
@@ -197,6 +197,21 @@ static void open_source(WfOpening *op, Source *s, const char *text)
 
 /* ---- columns ---- */
 
+static const char *shape_help(WfOpening *op, const WfDataInput *in, const WfField *f)
+{
+    if (f->dtype != in->dtype)
+        return wf_arena_printf(op->a, "Convert the file, or let a recipe do it: --recipe FILE with the line `%s: {dtype: %s}`.", in->name,
+                               wf_dtype_name(in->dtype));
+    if (f->rank != in->rank)
+        return wf_arena_printf(op->a, "A sample has %d dimension%s in the file, and %d in the model: reshape the array, or export the model for such samples.",
+                               f->rank - 1, f->rank == 2 ? "" : "s", in->rank - 1);
+    for (int i = 1; i < in->rank; i++)
+        if (in->shape[i] >= 0 && in->shape[i] != f->shape[i])
+            return wf_arena_printf(op->a, "Dimension %d (from 0) has %lld in the file and %lld in the model: feed what belongs to it, or export the model "
+                                   "for %lld.", i, (long long)f->shape[i], (long long)in->shape[i], (long long)f->shape[i]);
+    return NULL;
+}
+
 /* Adds the samples of one file to the column; all must have its type and shape. */
 static void add_part(WfOpening *op, WfColumn *c, const WfField *f)
 {
@@ -207,9 +222,7 @@ static void add_part(WfOpening *op, WfColumn *c, const WfField *f)
         WfStr have = {.arena = op->a}, want = {.arena = op->a};
         put_shape(&have, f->dtype, f->rank, f->shape, false);
         put_shape(&want, in->dtype, in->rank, in->shape, true);
-        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path,
-                   f->dtype != in->dtype ? "convert the file; without a recipe Weft only widens integers and scales pictures of bytes" : NULL,
-                   "data: input %s expects %s, but the file holds %s", in->name, want.at, have.at);
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, shape_help(op, in, f), "data: input %s expects %s, but the file holds %s", in->name, want.at, have.at);
     }
     if (!c->feed) {
         this.path = f->path;

@@ -10,12 +10,6 @@
 
 #include "data/private.h"
 
-bool wf_data_is_folder(const char *path)
-{
-    struct stat st;
-    return !stat(path, &st) && S_ISDIR(st.st_mode);
-}
-
 bool wf_data_ends_with(const char *path, const char *extension)
 {
     size_t n = strlen(path), m = strlen(extension);
@@ -37,7 +31,7 @@ void wf_data_list(WfCtx *ctx, WfArena *a, const char *path, WfStrings *files, Wf
             continue;
         char *name = wf_arena_printf(a, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", e->d_name);
         bool known = e->d_type == DT_REG || e->d_type == DT_DIR; /* a link is looked behind */
-        if (known ? e->d_type == DT_DIR : wf_data_is_folder(name))
+        if (known ? e->d_type == DT_DIR : wf_is_folder(name))
             WF_PUSH(a, folders, name);
         else
             WF_PUSH(a, files, name);
@@ -73,7 +67,7 @@ void wf_data_expand(WfOpening *op, const char *pattern, WfStrings *out)
         return;
     }
     WfStrings folders = {0};
-    if (wf_data_is_folder(pattern)) {
+    if (wf_is_folder(pattern)) {
         wf_data_list(op->ctx, op->a, pattern, out, &folders);
         if (!folders.n && !out->n)
             wf_fail(op->ctx, WF_E_DATA_COUNT, "%s: the folder is empty", pattern);

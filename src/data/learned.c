@@ -112,7 +112,7 @@ static char *beside(WfArena *a, const char *weights)
     if (!weights)
         return NULL;
     const char *slash = strrchr(weights, '/');
-    int n = wf_data_is_folder(weights) ? (int)strlen(weights) : slash ? (int)(slash - weights) : 0;
+    int n = wf_is_folder(weights) ? (int)strlen(weights) : slash ? (int)(slash - weights) : 0;
     char *path = wf_arena_printf(a, "%.*s%s" WF_RECIPE_FILE, n, weights, n ? "/" : "");
     return wf_file_exists(path) ? path : NULL;
 }

@@ -66,7 +66,7 @@ static void open_pictures(WfOpening *op, WfDataFile *f)
     Folder *x = f->own = WF_NEW(op->a, Folder);
     x->names.arena = op->a;
     x->root = "";
-    if (wf_data_is_picture(f->path) && !wf_data_is_folder(f->path)) {
+    if (wf_data_is_picture(f->path) && !wf_is_folder(f->path)) {
         if (!wf_file_exists(f->path))
             wf_fail(op->ctx, WF_E_IO, "%s: cannot open: no such file", f->path);
         add_picture(op, x, f->path, 0);

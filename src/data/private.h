@@ -127,7 +127,6 @@ extern const WfRecipe wf_recipe_none;
 void wf_data_expand(WfOpening *op, const char *pattern, WfStrings *out);
 /* What a folder holds, hidden names excepted, sorted. */
 void wf_data_list(WfCtx *ctx, WfArena *a, const char *path, WfStrings *files, WfStrings *folders);
-bool wf_data_is_folder(const char *path);
 bool wf_data_is_picture(const char *path); /* by its name */
 bool wf_data_ends_with(const char *path, const char *extension); /* in either case */
 

@@ -155,8 +155,7 @@ static int64_t step_of(const char *name)
     return *end || errno ? -1 : n;
 }
 
-/* The checkpoints of a folder, newest first; returns how many. */
-static int list(WfArena *a, const char *folder, int64_t **steps)
+int wf_checkpoint_list(WfArena *a, const char *folder, int64_t **steps)
 {
     WF_VEC(int64_t) v = {0};
     DIR *d = opendir(folder);
@@ -184,7 +183,7 @@ static void prune(const WfRun *t, const char *folder, int keep)
 {
     WfArena *a = wf_arena_scratch(t->ctx);
     int64_t *steps;
-    for (int i = keep, n = list(a, folder, &steps); i < n; i++) {
+    for (int i = keep, n = wf_checkpoint_list(a, folder, &steps); i < n; i++) {
         char *trash = wf_arena_printf(a, "%s/trash-%lld", folder, (long long)steps[i]);
         if (!rename(step_path(a, folder, steps[i]), trash))
             wf_remove_folder(trash);
@@ -495,7 +494,7 @@ bool wf_checkpoint_load(const WfRun *t, WfMark *m)
     WfMark found = {0};
     Candidate c = {.t = t, .a = a, .folder = folder_of(a, t->folder), .step = -1, .mark = &found};
     int64_t *steps, chosen = -1, *all = WF_NEWN(a, int64_t, (size_t)ranks);
-    for (int i = 0, n = rank ? 0 : list(a, c.folder, &steps); i < n && chosen < 0; i++) {
+    for (int i = 0, n = rank ? 0 : wf_checkpoint_list(a, c.folder, &steps); i < n && chosen < 0; i++) {
         c.step = steps[i];
         weft_status s = wf_guard(t->ctx, check, &c);
         if (s == WEFT_OK)

@@ -82,6 +82,9 @@ void wf_checkpoint_save(const WfRun *t, WfMark *m);
  * them, step_rows, epoch_steps). */
 bool wf_checkpoint_load(const WfRun *t, WfMark *m);
 
+/* The steps of a folder's checkpoints, newest first; returns how many. */
+int wf_checkpoint_list(WfArena *a, const char *folder, int64_t **steps);
+
 /* The options that shape what a run learns, as members of a JSON object: `"options": {"lr": "0.001", ..}, `. */
 void wf_origin_print(const WfRun *t, WfStr *out);
 /* Says which of them differ from those of a checkpoint (WfJson: the object). */

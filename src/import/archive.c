@@ -38,15 +38,16 @@ static void refuse_foreign(Imp *m)
                      "torch.export.save(torch.export.load(\"old.pt2\"), \"model.pt2\")",
                      "this export holds pickled weights");
     }
+    bool pickle = false;
     for (int i = 0; i < m->zip->n; i++) {
         const char *n = m->zip->at[i].name;
-        if (ends(n, "/constants.pkl"))
-            imp_fail(m, WF_E_NOT_EXPORT, "export the model instead: " SAVE,
-                     "this is a TorchScript file");
-        if (ends(n, "/data.pkl"))
-            imp_fail(m, WF_E_NOT_EXPORT, "export the model instead: " SAVE,
-                     "this is a torch.save checkpoint, not an exported model");
+        if (ends(n, "/constants.pkl") || strstr(n, "/code/"))
+            imp_fail(m, WF_E_NOT_EXPORT, "Export the module that it was made from: " SAVE,
+                     "this is a TorchScript file (torch.jit.save), which holds code and no graph that could be trained");
+        pickle |= ends(n, "/data.pkl");
     }
+    if (pickle)
+        imp_fail(m, WF_E_NOT_EXPORT, "export the model instead: " SAVE, "this is a torch.save checkpoint, not an exported model");
 }
 
 static bool entry_is(const WfZipEntry *e, const char *text)
@@ -80,12 +81,17 @@ static const char *find_model(Imp *m)
 
 void imp_open(Imp *m, const WfFile *f)
 {
+    if (ends(f->path, ".safetensors"))
+        imp_fail(m, WF_E_NOT_PT2, "Name the .pt2, and these by --weights.", "these are weights, and no model");
+    if (ends(f->path, ".onnx"))
+        imp_fail(m, WF_E_NOT_PT2, "Export the model from PyTorch: " SAVE, "this is an ONNX model, which Weft writes but does not read");
     if (f->size < 4 || memcmp(f->at, "PK", 2))
         imp_fail(m, WF_E_NOT_PT2, "make one with " SAVE, "this is not a .pt2 file (no ZIP archive)");
-    m->zip = wf_zip_open(m->ctx, m->a, f, WF_ZIP_CHECK);
+    m->zip = wf_zip_open(m->ctx, m->a, f, WF_ZIP_CHECK | WF_ZIP_DEFLATED);
     if (!m->zip->n)
         bad(m, "the archive is empty");
     refuse_foreign(m);
+    wf_zip_need_stored(m->ctx, m->zip, f->path);
     const char *first = m->zip->at[0].name, *slash = strchr(first, '/');
     m->root = slash ? wf_arena_strndup(m->a, first, (size_t)(slash - first) + 1) : "";
     m->name = find_model(m);

@@ -181,11 +181,12 @@ static void plan_epochs(WfLoop *l)
     if (l->cut && wf_loop_speaks(l) && samples % (l->batch * batches))
         wf_fail_at(ctx, WF_E_LAST_BATCH, NULL, "Use --last-batch=pad or drop.",
                    "--last-batch short: the model's forward pass has collectives, which need batches of one size on all ranks");
+    const char *more = "Choose a smaller --batch-size, or --last-batch pad, which fills the step up; or give more data.";
     if (!l->per_epoch && l->micro > 1)
-        wf_fail(ctx, WF_E_FEW_SAMPLES, "%lld samples do not fill one step of %lld batches of %lld%s", (long long)samples,
+        wf_fail_at(ctx, WF_E_FEW_SAMPLES, NULL, more, "%lld samples do not fill one step of %lld batches of %lld%s", (long long)samples,
                 (long long)l->micro, (long long)l->batch, l->ranks > 1 ? " on every rank" : "");
     if (!l->per_epoch)
-        wf_fail(ctx, WF_E_FEW_SAMPLES, "%lld samples do not fill one batch of %lld%s", (long long)samples,
+        wf_fail_at(ctx, WF_E_FEW_SAMPLES, NULL, more, "%lld samples do not fill one batch of %lld%s", (long long)samples,
                 (long long)(l->batch * l->ranks), l->ranks > 1 ? " (the batches of all ranks together)" : "");
 }
 

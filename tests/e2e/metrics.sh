@@ -130,6 +130,19 @@ works "its evaluation" "$weft" eval "$mlp" --weights nan/final.safetensors --dat
 check "shows it" grep -qE "^loss +nan" out
 works "as JSON" "$weft" eval "$mlp" --weights nan/final.safetensors --data good.safetensors --json
 check "null" grep -q '"loss": null' out
+"$weft" eval "$mlp" --data nowhere.safetensors --json >out 2>err </dev/null
+check "an error as JSON: the exit code" test $? -eq 1
+check "the object" python3 -c '
+import json
+e = json.load(open("out"))["error"]
+assert set(e) == {"code", "status", "message", "place", "help"}, e
+assert e["code"] == "W0301" and e["status"] == "io" and "nowhere.safetensors" in e["message"], e'
+check "and nothing else" sh -c '! grep -q "^error" err'
+"$weft" verify nowhere --json --lrr 3 >out 2>err </dev/null
+check "also of a wrong option: the exit code" test $? -eq 2
+check "also of a wrong option: the object" python3 -c 'import json; assert json.load(open("out"))["error"]["code"] == "W0101"'
+fails "an option that gives no results" 2 "weft train has no option --json" "$weft" train "$mlp" --data good.safetensors --json
+check "says whose it is" grep -qF "It belongs to weft verify, eval;" err
 fails "an option of training" 2 "weft eval has no option --epochs" "$weft" eval "$mlp" --data good.safetensors --epochs 3
 fails "a model without a loss, data without classes" 2 "no loss is named" "$weft" eval "$source/examples/houses.pt2" \
     --data houses.safetensors

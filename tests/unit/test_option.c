@@ -144,12 +144,12 @@ static void settings_files(void **state)
     refuse_file(f, "no-shuffle: true\n", WF_E_CONFIG_KEY, "unknown key");
     refuse_file(f, "lr: -1\n", WF_E_OPTION_RANGE, "option lr: -1 is out of range");
     refuse_file(f, "lr: [1]\n", WF_E_CONFIG_VALUE, "option lr: the file holds no number");
-    refuse_file(f, "lr: {a: 1}\n", WF_E_CONFIG_VALUE, "no number");
+    refuse_file(f, "lr: {a: 1}\n", WF_E_CONFIG_VALUE, "option lr: a settings file is flat");
     refuse_file(f, "steps: 1.5\n", WF_E_OPTION_VALUE, "not a whole number");
     refuse_file(f, "shuffle: 1\n", WF_E_CONFIG_VALUE, "no true or false");
     refuse_file(f, "out: 1.5\n", WF_E_CONFIG_VALUE, "no text in quotes");
     refuse_file(f, "betas: [0.9]\n", WF_E_CONFIG_VALUE, "two numbers");
-    refuse_file(f, "data: {x: a}\n", WF_E_CONFIG_VALUE, "no text");
+    refuse_file(f, "data: {x: a}\n", WF_E_CONFIG_VALUE, "option data: a settings file is flat");
     refuse_file(f, "model: 3\n", WF_E_CONFIG_VALUE, "no file name");
     refuse_file(f, "just words\n", WF_E_CONFIG_VALUE, "no mapping");
     refuse_file(f, "a: [1\n", WF_E_YAML, "not valid YAML");
