@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-enum { WF_EXE_FORMAT = 9, WF_EXE_RANK = 8 };
+enum { WF_EXE_FORMAT = 10, WF_EXE_RANK = 8 };
 
 /* The array that every kernel gets: seed, step, iteration (of micro-batches, from 0), -, then the symbols. */
 enum { WF_S_SEED, WF_S_STEP, WF_S_ITERATION, WF_S_SYMBOLS = 4 };
@@ -93,6 +93,7 @@ typedef struct {
                                   * long the bucket travels */
     const char *name;            /* the node, for messages: "%linear" */
     const char *where;           /* Python file:line and text, may be NULL */
+    const char *module;          /* path of the module that it is in, "" the model itself; may be NULL */
     const WfExeCheck *checks;    /* KERNEL: its k-th run-time check; LIB: checks[0] */
     int n_checks;
 } WfExeCall;

@@ -208,6 +208,7 @@ static void read_call(Load *l, json_t *o, WfExeCall *c, int n_bufs)
     c->growth = number(l, o, "growth");
     c->name = string(l, field(l, o, "name"));
     c->where = string(l, field(l, o, "where"));
+    c->module = string(l, field(l, o, "module"));
     c->n_checks = (int)json_array_size(checks);
     WfExeCheck *check = WF_NEWN(l->a, WfExeCheck, (size_t)c->n_checks + 1);
     c->checks = check;

@@ -60,9 +60,9 @@ static json_t *call(const WfExe *x, const WfExeCall *c)
     for (int i = 0; i < c->n_checks; i++)
         json_array_append_new(checks, json_pack("[o o o o]", text(c->checks[i].where), text(c->checks[i].input), dim(x, c->checks[i].lo),
                                                 dim(x, c->checks[i].hi)));
-    return json_pack("{si so so so so so so si so so so sb sf sf si}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
+    return json_pack("{si so so so so so so si so so so so sb sf sf si}", "kind", c->kind, "symbol", text(c->symbol), "operands", ops,
                      "tiles", dim(x, c->tiles), "elements", dim(x, c->elements), "params", params, "fparams", fparams,
-                     "workspace", c->workspace, "name", text(c->name), "where", text(c->where), "checks", checks,
+                     "workspace", c->workspace, "name", text(c->name), "where", text(c->where), "module", text(c->module), "checks", checks,
                      "follows", c->follows, "seconds", c->seconds, "growth", c->growth, "device", c->device);
 }
 

@@ -221,6 +221,8 @@ static void common(Plan *p, const WfNode *n, WfExeCall *c)
     const WfSource *s = &p->g->sources.at[n->source];
     if (n->source && s->file)
         c->where = wf_arena_printf(p->a, "%s:%d  %s", s->file, s->line, s->code ? s->code : "");
+    if (n->source && s->module)
+        c->module = dup(p, s->module);
 }
 
 static void kernel_call(Plan *p, WfNodeId id, WfExeCall *c)

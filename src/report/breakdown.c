@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 12 };
+enum { SHOWN = 6, CODE = 60 };
 
 typedef struct {
     const char *name;
-    int64_t elements, trainable, bytes, state;
+    int64_t elements, trainable, bytes, state, activations;
     double weight;
 } Row;
 
@@ -39,7 +39,20 @@ static size_t module_of(const char *parameter)
     return dot ? (size_t)(dot - parameter) : 0;
 }
 
-void wf_report_modules(WfStr *out, const WfExe *x)
+/* What is alive at call `peak` of the step, by the module of the call that made it. */
+static void add_activations(Rows *r, const WfExe *x, const int64_t *symbols, int peak)
+{
+    const WfExeProgram *p = &x->program[WF_PROG_STEP];
+    for (int i = 0; i < p->n_bufs && peak >= 0; i++) {
+        const WfExeBuf *b = &p->bufs[i];
+        if (b->place != WF_PLACE_SLAB || b->same_as >= 0 || b->first < 0 || b->first > peak || b->last < peak)
+            continue;
+        const char *module = p->calls[b->first].module;
+        row_of(r, module ? module : "", module ? strlen(module) : 0)->activations += wf_exe_eval(x, b->bytes, symbols);
+    }
+}
+
+void wf_report_modules(WfStr *out, const WfExe *x, const int64_t *symbols, int peak)
 {
     Rows r = {.a = out->arena, .by_name = wf_map_new(out->arena)};
     for (int i = 0; i < x->n_inputs; i++) {
@@ -58,16 +71,26 @@ void wf_report_modules(WfStr *out, const WfExe *x)
         }
         *(in->role == WF_XIN_STATE || in->role == WF_XIN_ACCUM ? &row->state : &row->bytes) += bytes;
     }
-    wf_str_printf(out, "%-32s %14s %14s %12s %12s\n", "module", "parameters", "trainable", "weights, MB", "state, MB");
+    add_activations(&r, x, symbols, peak);
+    wf_str_printf(out, "%-32s %14s %14s %12s %12s %16s\n", "module", "parameters", "trainable", "weights, MB", "state, MB", "activations, MB");
     for (int i = 0; i < r.rows.n; i++) {
         const Row *row = &r.rows.at[i];
-        wf_str_printf(out, "%-32s %14lld %14lld %12.3f %12.3f\n", *row->name ? row->name : "(the model itself)", (long long)row->elements,
-               (long long)row->trainable, (double)row->bytes / 1048576.0, (double)row->state / 1048576.0);
+        wf_str_printf(out, "%-32s %14lld %14lld %12.3f %12.3f %16.3f\n", *row->name ? row->name : "(the model itself)", (long long)row->elements,
+               (long long)row->trainable, (double)row->bytes / 1048576.0, (double)row->state / 1048576.0,
+               (double)row->activations / 1048576.0);
     }
 }
 
-/* Where a call comes from: its Python line, else its name. */
-static const char *origin(const WfExeCall *k) { return k->where && *k->where ? k->where : k->name ? k->name : "-"; }
+/* Where a call comes from: its Python line, without folders and cut, else its name. */
+static const char *origin(WfArena *a, const WfExeCall *k)
+{
+    if (!k->where || !*k->where)
+        return k->name ? k->name : "-";
+    const char *code = strstr(k->where, "  "), *file = k->where;
+    for (const char *c = file; c < (code ? code : file + strlen(file)); c++)
+        file = *c == '/' ? c + 1 : file;
+    return !code || strlen(code) <= CODE ? file : wf_arena_printf(a, "%.*s...", (int)(code - file) + CODE, file);
+}
 
 void wf_report_lines(WfStr *out, const WfExe *x, const WfExeProgram *p, const int64_t *symbols, int peak)
 {
@@ -78,7 +101,7 @@ void wf_report_lines(WfStr *out, const WfExe *x, const WfExeProgram *p, const in
         if (b->place != WF_PLACE_SLAB || b->same_as >= 0 || b->first < 0 || b->first > peak || b->last < peak)
             continue;
         double bytes = (double)wf_exe_eval(x, b->bytes, symbols);
-        const char *from = origin(&p->calls[b->first]);
+        const char *from = origin(r.a, &p->calls[b->first]);
         row_of(&r, from, strlen(from))->weight += bytes;
         all += bytes;
     }
@@ -100,7 +123,7 @@ void wf_report_slowest(WfStr *out, const WfExeProgram *p, const int64_t *symbols
         const WfExeCall *k = &p->calls[c];
         if (k->kind == WF_CALL_START || k->kind == WF_CALL_WAIT)
             continue;
-        Row row = {.name = wf_arena_printf(r.a, "%-24s %s", k->name ? k->name : "-", k->where ? k->where : ""),
+        Row row = {.name = wf_arena_printf(r.a, "%-24s %s", k->name ? k->name : "-", k->where ? origin(r.a, k) : ""),
                    .weight = wf_exe_seconds(k, symbols) / threads};
         WF_PUSH(r.a, &r.rows, row);
         all += row.weight;
@@ -124,7 +147,7 @@ void wf_report_recompute(WfStr *out, const WfExe *x, const WfExeProgram *p, cons
         int64_t bytes = wf_exe_eval(x, b->bytes, symbols);
         double ms = wf_exe_seconds(k, symbols) / threads * 1e3;
         WF_PUSH(r.a, &r.rows, ((Row){.name = wf_arena_printf(r.a, "%s%s: %.3f MB for %.3f ms  %s", b->name ? "%" : "", b->name ? b->name : k->name ? k->name : "-",
-                                                           (double)bytes / 1048576.0, ms, origin(k)),
+                                                           (double)bytes / 1048576.0, ms, origin(r.a, k)),
                                    .weight = (double)bytes / (ms > 1e-6 ? ms : 1e-6)}));
     }
     if (!r.rows.n)

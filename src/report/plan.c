@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 12 };
+enum { LARGEST = 6 };
 
 typedef struct {
     const WfExeBuf *b;
@@ -133,6 +133,7 @@ void wf_report_plan(WfCtx *ctx, const WfExe *x, const WfOptions *o, WfStr *out)
 {
     static const char *const names[WF_PROGRAMS] = {"training step", "evaluation", "micro-batch", "forward half", "backward half"};
     int64_t *symbols = symbols_of(ctx, out, x, o), state = 0;
+    int peak = -1;
     for (int k = 0; k < WF_PROGRAMS; k++) {
         if (!x->program[k].n_calls)
             continue;
@@ -147,12 +148,15 @@ void wf_report_plan(WfCtx *ctx, const WfExe *x, const WfOptions *o, WfStr *out)
         put_timeline(out, x, &x->program[k], symbols, wf_session_threads(s), o->machine.measured);
         WfExeMemory memory;
         wf_exe_memory(x, out->arena, (WfProgramKind)k, symbols, &memory);
-        wf_report_slowest(out, &x->program[k], symbols, wf_session_threads(s));
-        wf_report_lines(out, x, &x->program[k], symbols, memory.call);
-        if (k != WF_PROG_EVAL)
-            wf_report_recompute(out, x, &x->program[k], symbols, wf_session_threads(s), memory.call);
-        wf_str_puts(out, "  largest buffers:\n");
-        put_buffers(out, x, &x->program[k], symbols);
+        peak = k == WF_PROG_STEP ? memory.call : peak;
+        if (k == WF_PROG_STEP || !x->program[WF_PROG_STEP].n_calls) { /* the others are much the same */
+            wf_report_slowest(out, &x->program[k], symbols, wf_session_threads(s));
+            wf_report_lines(out, x, &x->program[k], symbols, memory.call);
+            if (k != WF_PROG_EVAL)
+                wf_report_recompute(out, x, &x->program[k], symbols, wf_session_threads(s), memory.call);
+            wf_str_puts(out, "  largest buffers:\n");
+            put_buffers(out, x, &x->program[k], symbols);
+        }
         state = wf_session_state_bytes(s);
         wf_session_free(s);
     }
@@ -168,7 +172,7 @@ void wf_report_plan(WfCtx *ctx, const WfExe *x, const WfOptions *o, WfStr *out)
         wf_micro_print(wf_micro_table(out->arena, s, x, symbols, batch, any), "cpu", wf_session_state_bytes(s), out);
         wf_session_free(s);
     }
-    wf_report_modules(out, x);
+    wf_report_modules(out, x, symbols, peak);
     wf_str_printf(out, "weights, buffers%s optimiser state: %.3f MB\n", x->accumulate != 1 ? ", accumulated gradients and" : " and",
            (double)state / 1048576.0);
 }

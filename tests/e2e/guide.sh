@@ -153,7 +153,15 @@ text = open("out").read()
 f, s = (float(re.search(k + r" +([0-9.]+) MFLOP", text)[1]) for k in ("forward", "step"))
 assert f > 1 and 2.3 < s / f < 3.01, (f, s)'
 works "plan" "$weft" plan "$refs/lenet_sgd_nesterov/model.pt2" --optimizer sgd --momentum 0.9
-check "by module" grep -qE '^module +parameters +trainable +weights, MB +state, MB$' out
+check "by module" grep -qE '^module +parameters +trainable +weights, MB +state, MB +activations, MB$' out
+check "activations are those at the peak" python3 -c '
+import re
+text = open("out").read()
+at_peak = float(re.search(r"at the peak, ([0-9.]+) MB are alive", text)[1])
+table = text[text.index("\nmodule "):].splitlines()[2:]
+rows = [float(l.split()[-1]) for l in table if not l.endswith("MB")]
+assert len(rows) > 4 and sum(r > 0 for r in rows) >= 2 and abs(sum(rows) - at_peak) < 0.001 * len(rows), (rows, at_peak)'
+check "no line is longer than a screen is wide" test "$(awk 'length > m { m = length } END { print m }' out)" -le 140
 check "by time and by line" sh -c 'grep -qE "^  predicted [0-9.]+ ms, of which$" out && grep -qE "^  at the peak, [0-9.]+ MB are alive" out'
 works "doctor" "$weft" doctor
 check "every line has a verdict" sh -c '[ "$(wc -l <out)" -ge 10 ] && ! grep -vE "^(ok|warn) " out'
