@@ -274,9 +274,10 @@ def report(a, failures, steps, memory, start, ranks):
     return "\n".join(parts) + "\n"
 
 
-def write(text):
+def write(text, script="run.py"):
+    """Puts text between the marks of that script in docs/performance.md."""
     path = os.path.join(ROOT, "docs", "performance.md")
-    begin, end = "<!-- bench/run.py writes from here -->\n", "<!-- to here -->\n"
+    begin, end = f"<!-- bench/{script} writes from here -->\n", "<!-- to here -->\n"
     old = open(path).read() if os.path.exists(path) else "# Performance\n\n" + begin + end
     if begin not in old or end not in old:
         old += "\n" + begin + end
