@@ -148,7 +148,7 @@ if wants fuzz; then
         [ -x "$target" ] || continue
         name=$(basename "$target")
         start "fuzz/${name#fuzz_}" $((seconds * 4 + 60)) "$target" "-max_total_time=$seconds" \
-            "tests/fuzz/corpus/${name#fuzz_}"
+            -damages=2000 "-seed=${FUZZ_SEED:-0}" "tests/fuzz/corpus/${name#fuzz_}"
     done
     finish
 fi

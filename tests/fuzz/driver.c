@@ -1,10 +1,10 @@
 /* A small mutating driver for the fuzz targets, with libFuzzer's interface: each target defines
  * LLVMFuzzerTestOneInput, so that it also links with -fsanitize=fuzzer. It replays every file of the corpus, then
  * mutates them (bit flips, interesting integers, copied, removed and spliced ranges, decimal numbers in text) until
- * the time is over. A target may bring valid inputs of its own (fuzz_seeds in fuzz.h). No coverage guides it; what
+ * the time is over and at least 2,000 were tried (-damages=N). A target may bring valid inputs of its own (fuzz_seeds in fuzz.h). No coverage guides it; what
  * finds bugs is the sanitizer build and a corpus of valid files.
  *
- *     fuzz_json [-max_total_time=SECONDS] [-seed=N] [FILE|FOLDER]...
+ *     fuzz_json [-max_total_time=SECONDS] [-damages=N] [-seed=N] [FILE|FOLDER]...
  *
  * The input of the running test lies in the mapped file crash-TARGET (in build/logs where that exists), so that a crash
  * leaves what caused it; the file is removed at the end. */
@@ -156,11 +156,15 @@ static size_t mutate(uint8_t *b, size_t n)
 int main(int argc, char **argv)
 {
     double limit = 10;
+    uint64_t least = 2000, damages = 0;
+    const char *seed = "0";
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "-max_total_time=", 16))
             limit = atof(argv[i] + 16);
+        else if (!strncmp(argv[i], "-damages=", 9))
+            least = strtoull(argv[i] + 9, NULL, 10);
         else if (!strncmp(argv[i], "-seed=", 6))
-            state ^= strtoull(argv[i] + 6, NULL, 10) * 0xd1342543de82ef95u + 1;
+            state ^= strtoull(seed = argv[i] + 6, NULL, 10) * 0xd1342543de82ef95u + 1;
         else if (argv[i][0] != '-')
             add(argv[i]);
     }
@@ -180,7 +184,7 @@ int main(int argc, char **argv)
     int replayed = 0;
     uint64_t runs = 0;
     time_t end = time(NULL) + (time_t)limit;
-    while (time(NULL) < end || replayed < seed_count) {
+    while (time(NULL) < end || replayed < seed_count || damages < least) {
         size_t n = 0;
         if (replayed < seed_count) {
             n = seeds[replayed].size;
@@ -194,6 +198,7 @@ int main(int argc, char **argv)
                     b[n] = (uint8_t)next();
             }
             n = mutate(b, n);
+            damages++;
         }
         /* An exact-size copy, so that the sanitizer sees a read one past the end. */
         uint8_t *exact = malloc(n ? n : 1);
@@ -207,6 +212,7 @@ int main(int argc, char **argv)
     munmap(b, INPUT_BYTES);
     fclose(keep);
     remove(crash);
-    printf("%s: %llu runs, %d seeds, no crash\n", name, (unsigned long long)runs, seed_count);
+    printf("%s: seed %s: %llu runs, %llu of them damaged files, of %d valid ones; no crash\n", name, seed, (unsigned long long)runs,
+           (unsigned long long)damages, seed_count);
     return 0;
 }
