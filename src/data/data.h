@@ -33,6 +33,7 @@ typedef struct {
     uint64_t recipe;     /* hash of the recipe's text; 0: none */
     const char *learned; /* training data: the recipe with the categories that they made; NULL: there is no recipe */
     bool slow;           /* reading it is work, as decoding pictures is */
+    int readers;         /* threads that do it, at most: --threads */
 } WfDataset;
 
 typedef enum { WF_DATA_TRAIN, WF_DATA_EVAL, WF_DATA_PREDICT } WfDataUse;

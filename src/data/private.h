@@ -4,6 +4,8 @@
 
 #include "data/data.h"
 
+enum { WF_MOST_READERS = 16 };
+
 /* ---- recipes (recipe.c) ---- */
 
 typedef enum { WF_TOKENS_AUTO, WF_TOKENS_BYTES, WF_TOKENS_U16, WF_TOKENS_U32 } WfTokens;

@@ -113,6 +113,44 @@ static void classes_mean_the_same_in_evaluation(void **state)
 }
 
 /* Damaged pictures, cut anywhere or with bits changed: an error that names the file, or a picture; never more. */
+static void threads_decode_the_same(void **state)
+{
+    static const WfDataInput in = {.name = "x", .dtype = WF_F32, .rank = 4, .shape = {-1, 3, SIDE, SIDE}};
+    enum { COUNT = 37 };
+    Fixture *f = *state;
+    static float one[COUNT * 3 * SIDE * SIDE], many[COUNT * 3 * SIDE * SIDE];
+    int64_t index[COUNT];
+    WfDataFault fault = {0};
+    for (int i = 0; i < COUNT; i++) /* in another order, and again */
+        index[i] = (i * 7 + 3) % PICTURES;
+    recipe(f, "x: {resize: 24, crop: random, flip: true}");
+    for (int threads = 1; threads <= 16; threads += 5) {
+        f->o.threads = threads;
+        want(f, &in, 1);
+        give_named(f, "x", recorded(f, "pictures"));
+        opens(f);
+        assert_int_equal(f->d->readers, threads);
+        memset(many, 0, sizeof many);
+        assert_true(wf_dataset_read(f->d, 0, 2, index, COUNT, threads == 1 ? one : many, &fault));
+        if (threads > 1)
+            assert_memory_equal(one, many, sizeof one);
+    }
+    /* of two files that are damaged, the one that comes first in the batch is named */
+    char command[400];
+    snprintf(command, sizeof command, "cp -r '%s' '%s' && : >'%s/many/cat/grey.png' && : >'%s/many/dog/rgb.jpg'", recorded(f, "pictures"),
+             path_of(f, "many"), f->folder, f->folder);
+    assert_int_equal(system(command), 0);
+    want(f, &in, 1);
+    give_named(f, "x", path_of(f, "many"));
+    opens(f);
+    for (int i = 0; i < PICTURES; i++)
+        index[i] = PICTURES - 1 - i;
+    for (int tries = 0; tries < 20; tries++) {
+        assert_false(wf_dataset_read(f->d, 0, 0, index, PICTURES, many, &fault));
+        assert_non_null(strstr(fault.place, "dog/rgb.jpg"));
+    }
+}
+
 static void damaged_pictures(void **state)
 {
     static const WfDataInput in = {.name = "x", .dtype = WF_U8, .rank = 4, .shape = {-1, 3, SIDE, SIDE}};
@@ -191,7 +229,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(pictures_are_pillows), TEST(floats_crops_and_flips), TEST(classes_mean_the_same_in_evaluation), TEST(damaged_pictures),
+        TEST(pictures_are_pillows), TEST(floats_crops_and_flips), TEST(classes_mean_the_same_in_evaluation), TEST(threads_decode_the_same), TEST(damaged_pictures),
         TEST(wrong_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
