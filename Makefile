@@ -34,7 +34,7 @@ check:
 check-python:
 	@tools/deps.sh build bench
 ifeq ($(PYTHON),)
-	@tools/venv.sh build/venv torch torchao numpy safetensors onnx onnxruntime tensorboard
+	@tools/venv.sh build/venv torch torchao numpy safetensors onnx onnxruntime tensorboard setuptools lightning transformers
 endif
 	@WEFT_PYTHON=$(or $(PYTHON),build/venv/bin/python) tests/run.sh python
 

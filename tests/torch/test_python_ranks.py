@@ -1,0 +1,80 @@
+"""Ranks in Python: the same script alone and as two ranks, under torchrun and mpirun; shares as DistributedSampler deals them; a rank that
+fails ends the others."""
+import os
+import shutil
+import subprocess
+import sys
+
+import torch
+
+from common import SOURCE, run
+
+SCRIPT = """
+import sys, torch, torch.nn as nn, weft
+from torch.utils.data import DataLoader, TensorDataset, DistributedSampler
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+x, y = torch.randn(48, 4), torch.arange(48) % 3
+world = weft.world()
+program = weft.export(model, (x[:4], y[:4]), loss="cross_entropy", dynamic_shapes="batch")
+session = weft.Session(program, torch.optim.SGD(model.parameters(), lr=0.5))
+sampler = DistributedSampler(range(48), num_replicas=world.size, rank=world.rank, shuffle=False)
+assert list(sampler) == weft.shard(48) == weft.shard(range(48))
+for epoch in range(3):
+    for batch in DataLoader(TensorDataset(x, y), batch_size=8 // world.size, sampler=sampler):
+        loss = session.step(batch)
+        if "fail" in sys.argv and world.rank == 1 and session.steps == 5:
+            raise RuntimeError("rank 1 gives up")
+found = session.evaluate([(x[weft.shard(48)], y[weft.shard(48)])])
+session.save(sys.argv[1] + "/run")
+if world.rank == 0:
+    torch.save({"state": {k: v.clone() for k, v in session.state_dict().items()}, "found": found, "loss": loss}, sys.argv[1] + "/end.pt")
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE / "python"), "OMP_NUM_THREADS": "1", "WEFT_COMM_TIMEOUT": "60",
+               "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def launched(launcher, folder, *words):
+    os.makedirs(folder, exist_ok=True)
+    with open("train.py", "w") as f:
+        f.write(SCRIPT)
+    return subprocess.run([*launcher, "train.py", folder, *words], capture_output=True, text=True, env=ENVIRONMENT, timeout=240)
+
+
+def ended(launcher, folder):
+    done = launched(launcher, folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(f"{folder}/end.pt", weights_only=False)
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master-port=0"]
+
+
+def compare(launcher):
+    one, two = ended([sys.executable], "one"), ended(launcher, "two")
+    for k, v in one["state"].items():  # the same mean of eight rows, added up in another order
+        assert torch.allclose(v, two["state"][k], rtol=1e-5, atol=1e-6), k
+    assert abs(one["found"]["loss"] - two["found"]["loss"]) < 1e-5 and one["found"]["accuracy"] == two["found"]["accuracy"]
+    assert abs(one["loss"] - two["loss"]) < 1e-5
+    assert sorted(os.listdir("two/run/checkpoints/step-18")) == ["MANIFEST", "rank-0.wfck", "rank-1.wfck"]
+
+
+def test_two_ranks_under_torchrun():
+    compare(TORCHRUN)
+
+
+def test_two_ranks_under_mpirun():
+    if not shutil.which("mpirun"):
+        print("# no mpirun here")
+        return
+    compare(["mpirun", "-n", "2", sys.executable])
+
+
+def test_a_rank_that_fails_ends_all():
+    done = launched(TORCHRUN, "failed", "fail")
+    assert done.returncode != 0 and "rank 1 gives up" in done.stderr, done.stderr[-3000:]
+    assert "weft._lib.Error" in done.stderr or "SIGTERM" in done.stderr, done.stderr[-3000:]
+    assert not os.path.exists("failed/end.pt")
+
+
+run(globals())
