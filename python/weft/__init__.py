@@ -12,5 +12,7 @@ from ._session import Session
 from ._verify import Verdict, verify
 from ._world import World, shard, world
 
+for _public in (Error, Program, Session, Verdict, World):
+    _public.__module__ = "weft"  # what tracebacks and help() say
 __version__ = _c.weft_version().decode()
 __all__ = ["Error", "Program", "Session", "Verdict", "World", "export", "open", "shard", "verify", "world", "__version__"]
