@@ -76,7 +76,13 @@ class Builder:
         self.context, self.module = context, graph
         self.program = handle_of(lib.weft_graph_new, context, context.handle)
         self.value: dict[Node, Any] = {}
+        self.symbols: set[str] = set()  # that some input's shape tells
         self.grad = True
+
+    def _size(self, size: Any) -> str:
+        """A size in a node's arguments. A whole number that is no tensor's size becomes a constant, which dynamo guards."""
+        known = isinstance(size, int) or all(str(s) in self.symbols for s in size.node.expr.free_symbols)
+        return size_text(size if known else int(size))
 
     def _checked(self, value: int) -> int:
         if not value:  # the failure is kept until the program is finished
@@ -90,7 +96,9 @@ class Builder:
         if dtype not in DTYPES:
             raise Error(f"input {name} is {dtype}, which Weft does not know", status="unsupported", hint="Types are " + ", ".join(_NUMBERS) + ".")
         sizes = (ctypes.c_int64 * 8)(*[s if isinstance(s, int) else -1 for s in shape][:8])
-        symbols = ",".join(size_text(s) for s in shape if not isinstance(s, int))
+        names = [size_text(s) for s in shape if not isinstance(s, int)]
+        self.symbols.update(names)
+        symbols = ",".join(names)
         v = self._checked(lib.weft_graph_input(self.program, name.encode(), DTYPES[dtype], len(shape), sizes, symbols.encode() or None))
         if wanted:
             self.context.call(lib.weft_graph_wants, self.program, v)
@@ -116,13 +124,13 @@ class Builder:
         if isinstance(a, Node):
             v = a.meta.get("val")
             if isinstance(v, (torch.SymInt, int)) and not isinstance(v, bool):
-                return size_text(v)
+                return self._size(v)
             if isinstance(v, (torch.SymFloat, torch.SymBool, float)):
                 return self.text(_fixed(a.name, v))
             v = self.value[a]
             return "[" + ", ".join(f"%{x}" for x in v) + "]" if isinstance(v, list) else f"%{v}"
         if isinstance(a, torch.SymInt):
-            return size_text(a)
+            return self._size(a)
         if isinstance(a, (torch.SymFloat, torch.SymBool)):
             return self.text(_fixed("an argument", a))
         if a is None or isinstance(a, (bool, int)):

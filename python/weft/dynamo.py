@@ -122,7 +122,7 @@ class _Frames:
 
     def __init__(self) -> None:
         self.free: dict[int, list[torch.Tensor]] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a frame may be collected while another one is taken
 
     def take(self, size: int) -> "_Frame":
         with self.lock:
@@ -285,6 +285,11 @@ class _Region:
             if wanted[i] or i in self.copied:
                 raise Error(f"{places[i].target} is changed in place, and " + ("requires a gradient" if wanted[i] else "has gaps in its memory"),
                             status="unsupported", hint="Change a copy of it.")
+            shared = [k for k, e in enumerate(examples) if k != i and isinstance(e, torch.Tensor) and e.untyped_storage().data_ptr() ==
+                      examples[i].untyped_storage().data_ptr() and e.numel() and examples[i].numel()]
+            if shared:
+                raise Error(f"{places[i].target} is changed in place, and shares its memory with {places[shared[0]].target}", status="unsupported",
+                            hint="Change a copy of it.")
         self.constant = [k for k in range(self.outputs) if k not in self.cotangents]
         self.known: dict[tuple[int, ...], Any] = {}
         self.static = None if self.symbols else self._sized(())

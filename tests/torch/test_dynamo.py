@@ -402,6 +402,20 @@ def test_in_place_inside():
     both(Clamps(), [((torch.randn(4, 6),), None) for _ in range(3)])
 
 
+def test_what_is_written_must_be_alone():
+    def f(x, y):
+        x.add_(1)
+        return x * y
+    g = compiled(f)
+    x = torch.ones(4)
+    same(g(x, torch.ones(4)), torch.full((4,), 2.0), "product")
+    assert torch.equal(x, torch.full((4,), 2.0)) and x._version == 1
+    whole = torch.ones(8)
+    raises(torch._dynamo.exc.BackendCompilerFailed, "shares its memory", compiled(f), whole[:4], whole[4:])
+    leaf = torch.ones(4, requires_grad=True)
+    raises(torch._dynamo.exc.BackendCompilerFailed, "requires a gradient", compiled(f), leaf * 2, torch.ones(4))
+
+
 def test_unsupported_says_op_and_line():
     def bad(x):
         return torch.linalg.svdvals(x * 2).sum()
