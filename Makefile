@@ -1,7 +1,7 @@
 # The commands of this project. Everything is built under build/.
 #   make         builds build/weft and the libraries          make demo   trains a model, from nothing, in minutes
 #   make check   builds with two compilers, runs all tests    make bench  compares with PyTorch (installs it privately)
-#   make check-python   what Weft writes, read by PyTorch, onnxruntime and TensorBoard (installs them privately)
+#   make check-python   the Python package; what Weft writes, read by PyTorch, onnxruntime, TensorBoard (installs them privately)
 #   make install PREFIX=/usr/local DESTDIR=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
