@@ -342,7 +342,8 @@ static void write_file(Onnx *x, const WfStr *rest, const char *path)
         graph += heads[i].n + x->initializers.at[i].bytes;
     }
     if (graph > INT32_MAX - 4096)
-        wf_fail(x->ctx, WF_E_ONNX, "%s: the model has %.1f GB, and an ONNX file ends at 2 GB", path, (double)graph / 1e9);
+        wf_fail_at(x->ctx, WF_E_ONNX, NULL, "Write the weights back into the .pt2 (-o trained.pt2), or into one file of weights (-o weights.safetensors).",
+                   "%s: the model has %.1f GB, and an ONNX file ends at 2 GB; nothing was written", path, (double)graph / 1e9);
     pb_text(&opset, 1, "");
     pb_int(&opset, 2, OPSET);
     pb_int(&head, 1, IR_VERSION);

@@ -85,5 +85,36 @@ for case in CASES:
         test.__name__ = f"test_{check.__name__[6:]}_{case}"
         globals()[test.__name__] = test
 
+def test_sixteen_bits():
+    """A model of bfloat16 is refused before anything is compiled, with what to do."""
+    model = torch.nn.Linear(4, 2).bfloat16()
+    torch.export.save(torch.export.export(model, (torch.zeros(8, 4, dtype=torch.bfloat16),)), "half.pt2")
+    said = weft("compile", "half.pt2", "--loss", "mse", "-o", "half.weft", fails=1)
+    assert "error[W0409]: parameter weight is bf16" in said and "model.float()" in said, said
+
+
+def test_evaluation_mode():
+    """Exports after eval() are told apart from those after train(), decomposed or not; frozen norms beside dropout are meant."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.norm, self.drop = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.3)
+
+        def forward(self, x):
+            return self.drop(self.norm(self.fc(x)))
+
+    frozen = Net().train()
+    frozen.norm.eval()
+    for name, module, warned in ("eval", Net().eval(), True), ("train", Net().train(), False), ("frozen", frozen, False):
+        for decomposed in False, True:
+            program = torch.export.export(module, (torch.zeros(8, 4),))
+            if decomposed:
+                program = program.run_decompositions()
+            path = f"{name}{decomposed}.pt2"
+            torch.export.save(program, path)
+            said = weft("compile", path, "--loss", "mse", "--accept-lost-stopgrad", "-o", f"{name}{decomposed}.weft")
+            assert ("was exported in evaluation mode" in said) == warned, (path, said)
+
+
 if __name__ == "__main__":
     run(dict(globals()))
