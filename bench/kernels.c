@@ -180,7 +180,7 @@ typedef struct {
 static void job(void *arg)
 {
     Job *j = arg;
-    j->bench->team = wf_team_new(j->bench->ctx, j->bench->threads, wf_kernels_thread_init, NULL);
+    j->bench->team = wf_team_new(j->bench->ctx, j->bench->threads, wf_kernels_threads);
     if (!strcmp(j->what, "gemm"))
         gemm(j->bench);
     else if (!strcmp(j->what, "attention"))
