@@ -1,11 +1,7 @@
 # The commands of this project. Everything is built under build/.
 #   make         builds build/weft and the libraries          make demo   trains a model, from nothing, in minutes
 #   make check   builds with two compilers, runs all tests    make bench  compares with PyTorch (installs it privately)
-<<<<<<< HEAD
-#   make check-python   the Python package; what Weft writes, read by PyTorch, onnxruntime, TensorBoard (installs them privately)
-=======
-#   make check-python   what Weft writes, read by PyTorch, onnxruntime, TensorBoard and Netron (installs them privately)
->>>>>>> 5655b8e (Netron opens what Weft writes, in a test with its own readers; 16-bit models and exports in evaluation mode by PyTorch itself)
+#   make check-python   the Python package; what Weft writes, read by PyTorch, onnxruntime, TensorBoard and Netron (installs them privately)
 #   make install PREFIX=/usr/local DESTDIR=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -38,11 +34,7 @@ check:
 check-python:
 	@tools/deps.sh build bench
 ifeq ($(PYTHON),)
-<<<<<<< HEAD
-	@tools/venv.sh build/venv torch torchao numpy safetensors onnx onnxruntime tensorboard setuptools lightning transformers
-=======
-	@tools/venv.sh build/venv torch torchao numpy safetensors onnx onnxruntime tensorboard netron
->>>>>>> 5655b8e (Netron opens what Weft writes, in a test with its own readers; 16-bit models and exports in evaluation mode by PyTorch itself)
+	@tools/venv.sh build/venv torch torchao numpy safetensors onnx onnxruntime tensorboard netron setuptools lightning transformers
 endif
 	@WEFT_PYTHON=$(or $(PYTHON),build/venv/bin/python) tests/run.sh python
 

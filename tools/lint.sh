@@ -75,6 +75,7 @@ machine="/(work|farm|root)/|pypi\\.""org|files\\.python""hosted|deb\\.""debian\\
 report "no file names a machine or a package host" \
     "$(printf '%s\n' "$tracked" | grep -vE '\.(pt2|safetensors|gz)$|^tools/lint\.sh$|^LICENSE$' | tr '\n' '\0' |
         xargs -0 -r grep -InE "$machine" 2>/dev/null | cut -c1-160)"
+report "no file holds the marks of a merge" "$(printf '%s\n' "$tracked" | tr '\n' '\0' | xargs -0 -r grep -InE '^(<{7}|>{7}) ' 2>/dev/null | cut -c1-120)"
 report "every source file opens with a comment on its method" \
     "$(for f in src/*.c src/*/*.c; do [ -f "$f" ] && ! head -1 "$f" | grep -q '^/\*' && echo "$f"; done)"
 # Errors: every site names its kind, which stands in errors.list once, under one code, and is used.

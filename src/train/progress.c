@@ -131,7 +131,7 @@ void wf_loop_break_line(WfLoop *l)
 
 static void put_files(WfLoop *l, WfStr *s)
 {
-    static const char *const names[] = {"final.safetensors", "best.safetensors", "metrics.jsonl", "checkpoints"};
+    static const char *const names[] = {"final.safetensors", "best.safetensors", WF_RECIPE_FILE, "metrics.jsonl", "checkpoints"};
     for (size_t i = 0; i < WF_LEN(names); i++)
         if (wf_file_exists(wf_loop_path(l, names[i])))
             wf_str_printf(s, "%s%s", s->n ? ", " : "", wf_loop_path(l, names[i]));
