@@ -224,21 +224,27 @@ class Context:
         if threading.current_thread() is not threading.main_thread():
             return self.call(fn, *args)
         failed: list[BaseException] = []
+        done = threading.Event()  # Thread.join() takes an interrupted wait for the thread's end
 
         def work() -> None:
             try:
                 self.call(fn, *args)
             except BaseException as e:  # handed to the caller's thread
                 failed.append(e)
+            finally:
+                done.set()
 
         self.own()
-        thread = threading.Thread(target=work, name="weft", daemon=True)
-        thread.start()
+        threading.Thread(target=work, name="weft", daemon=True).start()
         try:
-            thread.join()
+            done.wait()
         except BaseException:
             self.cancel.value = 1
-            thread.join()
+            while not done.is_set():
+                try:
+                    done.wait()
+                except KeyboardInterrupt:  # it is ending already
+                    pass
             self.cancel.value = 0
             raise
         if failed:

@@ -3,6 +3,9 @@ import array
 import ctypes
 import os
 import re
+import signal
+import threading
+import time
 
 import numpy as np
 import torch
@@ -141,6 +144,29 @@ def test_a_forked_child_is_told():
             os._exit(0 if "forked" in str(e) else 1)
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_ctrl_c_ends_a_long_call_through_the_flag():
+    context, seen = _lib.Context(), []
+
+    def spins():  # as C does: looks at the flag now and then, and takes a while to leave
+        end = time.monotonic() + 30
+        while not context.cancel.value and time.monotonic() < end:
+            time.sleep(0.01)
+        seen.append(context.cancel.value)
+        time.sleep(0.3)
+        seen.append("left")
+        return 0
+
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        context.wait(spins)
+        raise AssertionError("nobody interrupted it")
+    except KeyboardInterrupt:
+        assert seen == [1, "left"], seen  # the call has ended before the exception arrives
+    assert context.cancel.value == 0
+    context.wait(lambda: 0)
 
 
 run(globals())
