@@ -299,6 +299,13 @@ typedef struct WfTeam WfTeam;
 typedef int (*WfThreadMode)(int threads);
 typedef void (*WfTeamFn)(void *arg, int thread, int n);
 WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode);
+/* A team whose members are the host program's own threads (NULL: threads of its own): `run` calls body(data) on n of them, with
+ * the caller as number 0, `index` and `count` say which of how many. When there are fewer, the caller does it alone. */
+typedef struct {
+    void (*run)(int n, void (*body)(void *), void *data);
+    int (*index)(void), (*count)(void);
+} WfHostThreads;
+WfTeam *wf_team_of_host(WfCtx *ctx, int n, WfThreadMode mode, const WfHostThreads *host);
 void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg);  /* returns when all members have returned from fn */
 void wf_team_alone(WfTeam *t, WfTeamFn fn, void *arg); /* by the caller only, as the single member */
 void wf_team_barrier(WfTeam *t);                      /* inside a run: until every member is here */

@@ -32,6 +32,7 @@ struct WfTeam {
     WfTeamFn fn;
     void *arg;
     WfThreadMode mode;
+    const WfHostThreads *host;
     bool stop;
     pthread_t *thread;
     struct Member *member;
@@ -125,7 +126,9 @@ static void nothing(void *arg, int thread, int n)
     (void)arg, (void)thread, (void)n;
 }
 
-WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode)
+WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode) { return wf_team_of_host(ctx, n, mode, NULL); }
+
+WfTeam *wf_team_of_host(WfCtx *ctx, int n, WfThreadMode mode, const WfHostThreads *host)
 {
     n = n < 1 ? 1 : n;
     char *block = wf_sys_alloc(sizeof(WfTeam) + LINE + (size_t)n * (sizeof(Member) + sizeof(pthread_t)));
@@ -138,8 +141,9 @@ WfTeam *wf_team_new(WfCtx *ctx, int n, WfThreadMode mode)
     t->thread = (pthread_t *)(t + 1);
     t->member = (Member *)(t->thread + n);
     t->mode = mode;
-    t->n = 1;
-    for (int i = 1; i < n; i++) {
+    t->host = host;
+    t->n = host ? n : 1;
+    for (int i = 1; i < n && !host; i++) {
         t->member[i] = (Member){t, i};
         int err = pthread_create(&t->thread[i], NULL, member_main, &t->member[i]);
         if (err) {
@@ -177,10 +181,29 @@ static void run_all(WfTeam *t, WfTeamFn fn, void *arg)
     atomic_store(&t->caller_sleeps, 0);
 }
 
+static void as_member(void *team)
+{
+    WfTeam *t = team;
+    int index = t->host->index();
+    if (t->host->count() == t->n) {
+        Before b = enter(t);
+        t->fn(t->arg, index, t->n);
+        leave(t, b);
+    } else if (index == 0) {
+        wf_team_alone(t, t->fn, t->arg);
+    }
+}
+
 void wf_team_run(WfTeam *t, WfTeamFn fn, void *arg)
 {
     if (t->n == 1) {
         wf_team_alone(t, fn, arg);
+        return;
+    }
+    if (t->host) {
+        t->fn = fn;
+        t->arg = arg;
+        t->host->run(t->n, as_member, t);
         return;
     }
     Before b = enter(t);
@@ -209,7 +232,7 @@ void wf_team_free(WfTeam *t)
         return;
     t->stop = true;
     start(t);
-    for (int i = 1; i < t->n; i++)
+    for (int i = 1; i < t->n && !t->host; i++)
         pthread_join(t->thread[i], NULL);
     wf_sys_free(((void **)t)[-1]);
 }

@@ -110,6 +110,7 @@ void wf_lib_run_team(const WfLib *lib, WfTeam *team, void *const *operand, void 
 typedef enum { WF_ISA_LEVEL_V3 = 3, WF_ISA_LEVEL_V4 = 4, WF_ISA_LEVEL_AMX = 5 } WfIsaLevel;
 int wf_isa_level(void); /* of this machine; 0: below x86-64-v3 */
 const char *wf_isa_name(int level);
+extern const WfHostThreads wf_kernels_openmp; /* the threads that a host's own OpenMP regions keep busy or spinning */
 int wf_kernels_threads(int threads); /* a WfThreadMode: with 1, library calls on this thread stay on it */
 
 #endif

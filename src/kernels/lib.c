@@ -148,6 +148,13 @@ bool wf_amx(const WfLibDesc *d)
     return level_of(d) >= WF_ISA_LEVEL_AMX;
 }
 
+/* What `#pragma omp parallel` compiles to, without asking the compiler for OpenMP (clang would bring a runtime of its own). */
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+
+static void in_parallel(int n, void (*body)(void *), void *data) { GOMP_parallel(body, data, (unsigned)n, 0); }
+
+const WfHostThreads wf_kernels_openmp = {in_parallel, omp_get_thread_num, omp_get_num_threads};
+
 int wf_kernels_threads(int threads)
 {
     int was = omp_get_max_threads();

@@ -163,7 +163,9 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
             start_value(s, i, weights);
         }
     load_object(s);
-    s->team = wf_team_new(ctx, s->threads, wf_kernels_threads);
+    /* A host that runs halves computes in between. Its OpenMP threads spin for milliseconds after a region and would take the
+     * cores from threads of ours. */
+    s->team = wf_team_of_host(ctx, s->threads, wf_kernels_threads, x->program[WF_PROG_FORWARD].n_outputs ? &wf_kernels_openmp : NULL);
     return s;
 }
 
