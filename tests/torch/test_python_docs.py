@@ -2,13 +2,18 @@
 is that of the example."""
 import re
 
+import torch._dynamo
+
 from common import SOURCE, run
 import weft
+import weft.dynamo
 
 PAGE = (SOURCE / "docs/python.md").read_text()
 
 
 def test_every_block_runs():
+    if "weft" not in torch._dynamo.list_backends():  # which an installed package says by its entry point
+        torch._dynamo.register_backend(weft.dynamo.backend, name="weft")
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
     assert len(blocks) >= 12, f"only {len(blocks)} blocks"
     names = {"__name__": "docs"}
