@@ -38,9 +38,12 @@ weft_program *wf_open(WfCtx *ctx, const char *path)
 
 void wf_need_training(const weft_program *p)
 {
-    if (p->exe && !p->exe->program[WF_PROG_STEP].n_calls)
-        wf_fail_at(p->ctx, WF_E_STEP_FORM, p->path, "Compile it without --forward-only.",
-                   "this step was compiled for predictions only");
+    if (!p->exe || p->exe->program[WF_PROG_STEP].n_calls)
+        return;
+    bool halves = p->exe->program[WF_PROG_FORWARD].n_calls > 0;
+    wf_fail_at(p->ctx, WF_E_STEP_FORM, p->path,
+               halves ? "Call weft_run_forward and weft_run_backward, or compile it without option halves." : "Compile it without --forward-only.",
+               "this step was compiled %s", halves ? "as two halves" : "for predictions only");
 }
 
 void wf_program_warn(const weft_program *p)

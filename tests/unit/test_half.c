@@ -233,6 +233,7 @@ static void test_refusals(void **state)
     memset(f, 0, sizeof *f);
     refused(&r, weft_run_backward(r.session, &rows, in, cot, grad, f->at), WEFT_ERR_USAGE, "does not hold");
     refused(&r, weft_run_forward(r.session, &rows, 0, in, out, NULL), WEFT_ERR_USAGE, "NULL");
+    refused(&r, weft_step(r.session, NULL), WEFT_ERR_USAGE, "as two halves");
     refused(&r, weft_run_forward(r.session, &rows, 0, in, out, f->at + 4), WEFT_ERR_USAGE, "aligned");
     refused(&r, weft_run_forward(r.session, &none, 0, in, out, f->at), WEFT_ERR_DATA, "rows is 0");
     refused(&r, weft_run_forward(r.session, &rows, 0, NULL, out, f->at), WEFT_ERR_USAGE, "NULL");
