@@ -3,35 +3,46 @@
 
 #include <string.h>
 
-/* ---- inputs ---- */
+/* ---- the executable's inputs by kind and number ---- */
 
-static const WfExeInput *input(const weft_session *s, int i)
+typedef bool Kind(const WfExeInput *in);
+
+static bool fed(const WfExeInput *in) { return in->role == WF_XIN_USER; }
+static bool weight(const WfExeInput *in) { return in->role == WF_XIN_PARAM || in->role == WF_XIN_BUFFER; }
+static bool state(const WfExeInput *in) { return in->role == WF_XIN_STATE; }
+
+/* The i-th of that kind; NULL: there is none. */
+static const WfExeInput *nth(const weft_session *s, Kind *is, int i)
 {
-    const WfExe *x = s->program->exe;
-    for (int k = 0; k < x->n_inputs; k++)
-        if (x->inputs[k].role == WF_XIN_USER && i-- == 0)
+    const WfExe *x = s ? s->program->exe : NULL;
+    for (int k = 0; x && i >= 0 && k < x->n_inputs; k++)
+        if (is(&x->inputs[k]) && i-- == 0)
             return &x->inputs[k];
     return NULL;
 }
 
-int weft_input_count(const weft_session *session)
+static int count(const weft_session *s, Kind *is)
 {
     int n = 0;
-    while (session && input(session, n))
+    while (nth(s, is, n))
         n++;
     return n;
 }
 
+/* ---- inputs ---- */
+
+int weft_input_count(const weft_session *session) { return count(session, fed); }
+
 const char *weft_input_name(const weft_session *session, int i)
 {
-    const WfExeInput *in = session && i >= 0 ? input(session, i) : NULL;
+    const WfExeInput *in = nth(session, fed, i);
     return in ? in->name : NULL;
 }
 
 static void do_input(void *v)
 {
     Call *c = v;
-    const WfExeInput *in = c->i < 0 ? NULL : input(c->s, c->i);
+    const WfExeInput *in = nth(c->s, fed, c->i);
     if (!in)
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no input %d", c->i);
     *c->out = (weft_tensor){.dtype = (weft_dtype)in->dtype, .rank = in->rank};
@@ -48,26 +59,11 @@ weft_status weft_input(weft_session *session, int i, weft_tensor *out)
 
 /* ---- parameters ---- */
 
-static const WfExeInput *weight(const weft_session *s, int i)
-{
-    const WfExe *x = s->program->exe;
-    for (int k = 0; k < x->n_inputs; k++)
-        if ((x->inputs[k].role == WF_XIN_PARAM || x->inputs[k].role == WF_XIN_BUFFER) && i-- == 0)
-            return &x->inputs[k];
-    return NULL;
-}
-
-int weft_parameter_count(const weft_session *session)
-{
-    int n = 0;
-    while (session && weight(session, n))
-        n++;
-    return n;
-}
+int weft_parameter_count(const weft_session *session) { return count(session, weight); }
 
 const char *weft_parameter_name(const weft_session *session, int i)
 {
-    const WfExeInput *in = session && i >= 0 ? weight(session, i) : NULL;
+    const WfExeInput *in = nth(session, weight, i);
     return in ? in->name : NULL;
 }
 
@@ -131,7 +127,7 @@ weft_status weft_gradient(weft_session *session, const char *name, weft_tensor *
 
 int weft_parameter_flags(const weft_session *session, int i)
 {
-    const WfExeInput *in = session && i >= 0 ? weight(session, i) : NULL;
+    const WfExeInput *in = nth(session, weight, i);
     if (!in)
         return 0;
     return (in->trainable ? WEFT_TRAINABLE : 0) | (in->role == WF_XIN_BUFFER ? WEFT_BUFFER : 0) |
@@ -140,45 +136,30 @@ int weft_parameter_flags(const weft_session *session, int i)
 
 const char *weft_parameter_alias(const weft_session *session, int i, int k)
 {
-    const WfExeInput *in = session && i >= 0 ? weight(session, i) : NULL;
+    const WfExeInput *in = nth(session, weight, i);
     return in && k >= 0 && k < in->n_aliases ? in->aliases[k] : NULL;
 }
 
 /* ---- the optimiser's state ---- */
 
-static const WfExeInput *state(const weft_session *s, int i)
-{
-    const WfExe *x = s->program->exe;
-    for (int k = 0; k < x->n_inputs; k++)
-        if (x->inputs[k].role == WF_XIN_STATE && i-- == 0)
-            return &x->inputs[k];
-    return NULL;
-}
-
-int weft_state_count(const weft_session *session)
-{
-    int n = 0;
-    while (session && state(session, n))
-        n++;
-    return n;
-}
+int weft_state_count(const weft_session *session) { return count(session, state); }
 
 const char *weft_state_parameter(const weft_session *session, int i)
 {
-    const WfExeInput *in = session && i >= 0 ? state(session, i) : NULL;
+    const WfExeInput *in = nth(session, state, i);
     return in ? in->of : NULL;
 }
 
 const char *weft_state_kind(const weft_session *session, int i)
 {
-    const WfExeInput *in = session && i >= 0 ? state(session, i) : NULL;
+    const WfExeInput *in = nth(session, state, i);
     return in ? wf_optimizer_kind(in) : NULL;
 }
 
 static void do_state(void *v)
 {
     Call *c = v;
-    const WfExeInput *in = c->i < 0 ? NULL : state(c->s, c->i);
+    const WfExeInput *in = nth(c->s, state, c->i);
     WfTensor t;
     if (!in || !wf_session_tensor(c->s->run, in->name, &t))
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the optimiser has no state %d", c->i);
