@@ -33,7 +33,6 @@ struct weft_session {
     char job[33];                /* the name of the run in its checkpoints; "": none yet */
     WfArena *arena;              /* of the evaluation */
     struct WfEvaluation *measured; /* NULL: none has begun */
-    int rows;                    /* of what is fed next, how many count; 0: all */
     weft_session *next;
 };
 
@@ -51,8 +50,6 @@ weft_program *wf_open(WfCtx *ctx, const char *path);
 weft_session *wf_start(weft_program *p);
 void wf_program_warn(const weft_program *p);       /* logs the compiled step's warnings; compiling does it, too */
 void wf_need_training(const weft_program *p);      /* raises when the compiled step is the evaluation form alone */
-/* Takes note of what was fed for the batch that is evaluated next. */
-void wf_evaluation_note(weft_session *s, const char *input, const WfTensor *t);
 /* A text in the place of the last one. */
 WfStr wf_program_text(weft_program *p);
 /* wf_weights_save and wf_weights_load for a session. */

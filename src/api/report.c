@@ -9,18 +9,10 @@
 
 struct WfEvaluation {
     WfMetrics *metrics;
-    WfTensor *inputs; /* fed for the next batch, by input of the executable */
+    WfTensor *inputs; /* of a batch, by input of the executable */
     int64_t ignore;
     bool done;        /* finished: values can be asked for */
 };
-
-void wf_evaluation_note(weft_session *s, const char *input, const WfTensor *t)
-{
-    const WfExe *x = s->program->exe;
-    for (int i = 0; i < x->n_inputs; i++)
-        if (x->inputs[i].role == WF_XIN_USER && !strcmp(x->inputs[i].name, input))
-            s->measured->inputs[i] = *t;
-}
 
 static void do_begin(void *v)
 {
@@ -36,7 +28,6 @@ static void do_begin(void *v)
     e->ignore = wf_metrics_ignored(s->program->exe, s->arena);
     wf_metrics_begin(e->metrics);
     s->measured = e;
-    s->rows = 0;
 }
 
 weft_status weft_evaluate_begin(weft_session *session, const char *metrics)
@@ -59,13 +50,12 @@ static void do_evaluate(void *v)
     need_begun(c);
     struct WfEvaluation *e = s->measured;
     WfMeasured b = {.exe = x, .inputs = e->inputs, .ignore = e->ignore, .count = 1};
-    for (int i = 0; i < x->n_inputs; i++)
-        if (e->inputs[i].data && e->inputs[i].rank) {
-            b.count = e->inputs[i].shape[0];
-            break;
-        }
-    b.valid = s->rows && s->rows < b.count ? s->rows : b.count;
-    s->rows = 0;
+    for (int i = x->n_inputs - 1; i >= 0; i--) { /* the first that has rows tells how many */
+        e->inputs[i] = wf_session_fed(s->run, i);
+        b.count = e->inputs[i].data && e->inputs[i].rank ? e->inputs[i].shape[0] : b.count;
+    }
+    int64_t rows = wf_session_rows(s->run);
+    b.valid = rows >= 0 && rows < b.count ? rows : b.count;
     wf_session_forward(s->run, true);
     s->last = WF_PROG_EVAL;
     int output = wf_exe_predictions(x);
@@ -75,7 +65,6 @@ static void do_evaluate(void *v)
         wf_metrics_add(e->metrics, &b, &p);
     }
     wf_metrics_add_loss(e->metrics, s->run, wf_session_loss(s->run), &b);
-    memset(e->inputs, 0, (size_t)x->n_inputs * sizeof *e->inputs);
 }
 
 weft_status weft_evaluate(weft_session *session, double *loss)

@@ -251,8 +251,6 @@ static void do_feed(void *v)
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "input %s: no data or an impossible number of dimensions", c->text);
     WfTensor t = wf_api_tensor_in(c->in);
     wf_session_feed(c->s->run, c->text, &t);
-    if (c->s->measured)
-        wf_evaluation_note(c->s, c->text, &t);
 }
 
 weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch)
@@ -265,7 +263,6 @@ static void do_rows(void *v)
 {
     Call *c = v;
     wf_session_set_rows(c->s->run, c->i);
-    c->s->rows = c->i;
 }
 
 weft_status weft_rows(weft_session *session, int rows)

@@ -5,17 +5,13 @@
 /* The first row of user input i that holds the value; -1: none. */
 static int64_t row_with(const WfSession *s, int i, int64_t value)
 {
-    const WfExeInput *in = &s->x->inputs[i];
-    const int64_t *shape = &s->fed_shape[i * WF_EXE_RANK];
-    const uint8_t *at = s->input[i];
-    size_t size = wf_dtype_size(in->dtype);
-    int64_t each = 1;
-    if (!at || !in->rank || shape[0] < 0 || !wf_dtype_is_int(in->dtype))
+    WfTensor t = wf_session_fed(s, i);
+    size_t size = wf_dtype_size(t.dtype);
+    if (!t.data || !t.rank || !t.shape[0] || !wf_dtype_is_int(t.dtype))
         return -1;
-    for (int d = 1; d < in->rank; d++)
-        each *= shape[d];
-    for (int64_t k = 0; k < shape[0] * each; k++)
-        if (wf_load_i64(in->dtype, at + (size_t)k * size) == value)
+    int64_t each = (int64_t)(t.bytes / size) / t.shape[0];
+    for (int64_t k = 0; k < t.shape[0] * each; k++)
+        if (wf_load_i64(t.dtype, (const uint8_t *)t.data + (size_t)k * size) == value)
             return k / each;
     return -1;
 }

@@ -82,7 +82,7 @@ struct WfSession {
     bool *borrowed;          /* the memory is the caller's */
     void **given;            /* of a half: where its outputs go, by output */
     void *frame;             /* of a half: what passes between the two */
-    int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, -1 when not fed */
+    int64_t *fed_shape;      /* user inputs: n_inputs * 8 sizes, where input is not NULL */
     uint8_t *state;
     int64_t state_bytes;
     size_t state_mapped;     /* and the scalars */

@@ -33,6 +33,9 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t);
 /* Of the next run only the first `rows` rows count, the others are padding; that run raises WEFT_ERR_USAGE unless its step
  * was compiled with --last-batch=pad. With short, and several ranks or micro-batches, 0: the rows fed are anybody's. */
 void wf_session_set_rows(WfSession *s, int64_t rows);
+int64_t wf_session_rows(const WfSession *s);                    /* what was set for the next run; -1: nothing, all count */
+/* What input i of the executable was fed last; no data: nothing, or it is no user input. */
+WfTensor wf_session_fed(const WfSession *s, int i);
 bool wf_session_masks(const WfSession *s, WfProgramKind kind);  /* can any number of that program's rows be padding? */
 /* Runs a micro-batch of a step compiled with --accumulate K: forward and backward, its gradients kept. K - 1 of them come
  * before each wf_session_step, which takes the last one; raises WEFT_ERR_USAGE otherwise, changing nothing. After any other

@@ -235,6 +235,23 @@ void wf_session_set_rows(WfSession *s, int64_t rows)
     s->rows = rows;
 }
 
+int64_t wf_session_rows(const WfSession *s) { return s->rows == ALL_ROWS ? -1 : s->rows; }
+
+WfTensor wf_session_fed(const WfSession *s, int i)
+{
+    const WfExeInput *in = &s->x->inputs[i];
+    WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank};
+    if (in->role != WF_XIN_USER || !s->input[i])
+        return t;
+    t.data = s->input[i];
+    t.bytes = wf_dtype_size(t.dtype);
+    for (int d = 0; d < t.rank; d++) {
+        t.shape[d] = s->fed_shape[i * WF_EXE_RANK + d];
+        t.bytes *= (size_t)t.shape[d];
+    }
+    return t;
+}
+
 bool wf_session_masks(const WfSession *s, WfProgramKind kind)
 {
     for (int i = 0; i < s->x->n_inputs; i++) {

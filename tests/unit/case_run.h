@@ -43,8 +43,8 @@ static void open_case(Run *r, const char *folder, const char *const *options)
     must(r, wf_guard((WfCtx *)r->ctx, do_inputs, r));
 }
 
-/* Step t of the case, from 1. */
-static weft_status step_case(Run *r, int t, double *loss)
+/* Feeds the inputs of step t of the case, from 1. */
+static void feed_case(Run *r, int t)
 {
     char prefix[16];
     int n = snprintf(prefix, sizeof prefix, "step%d.", t);
@@ -55,6 +55,11 @@ static weft_status step_case(Run *r, int t, double *loss)
         if (!strncmp(w->name, prefix, (size_t)n))
             must(r, weft_feed(r->session, w->name + n, &one));
     }
+}
+
+static weft_status step_case(Run *r, int t, double *loss)
+{
+    feed_case(r, t);
     return weft_step(r->session, loss);
 }
 

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "api/api.h"
+#include "library.h"
 
 enum { ROWS = 24, IN = 20, HIDDEN = 32, CLASSES = 5 };
 
@@ -28,20 +29,6 @@ typedef struct {
     float x[ROWS * IN];
     int64_t y[ROWS];
 } Run;
-
-static void ok(Run *r, weft_status s)
-{
-    if (s != WEFT_OK)
-        print_message("%s\n  %s\n", weft_message(r->ctx), weft_place(r->ctx));
-    assert_int_equal(s, WEFT_OK);
-}
-
-static void refused(Run *r, weft_status s, weft_status want, const char *part)
-{
-    assert_int_equal(s, want);
-    if (!strstr(weft_message(r->ctx), part))
-        fail_msg("\"%s\" is not in: %s", part, weft_message(r->ctx));
-}
 
 static weft_value parameter(Run *r, const char *name, int rank, int64_t a, int64_t b)
 {

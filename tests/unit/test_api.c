@@ -12,15 +12,9 @@
 #include <cmocka.h>
 
 #include "case_run.h"
+#include "library.h"
 
 static const char *const adamw[] = {"optimizer", "adamw", "lr", "0.001", "seed", "3", NULL};
-
-static void refused(Run *r, weft_status s, weft_status want, const char *part)
-{
-    assert_int_equal(s, want);
-    if (!strstr(weft_message(r->ctx), part))
-        fail_msg("\"%s\" is not in: %s", part, weft_message(r->ctx));
-}
 
 static char *folder(char *text)
 {
@@ -138,15 +132,7 @@ static void evaluations_are_means(void **state)
     must(&r, weft_evaluate_begin(r.session, NULL));
     assert_null(weft_evaluated(r.session, 0, &value));
     for (int t = 1; t <= 2; t++) {
-        weft_tensor w;
-        char name[16];
-        for (int i = 0; i < 2; i++) {
-            sprintf(name, "step%d.%s", t, i ? "y" : "x");
-            const WfTensor *x = wf_tensors_find(r.inputs, name);
-            w = (weft_tensor){(weft_dtype)x->dtype, x->rank, {0}, (void *)x->data};
-            memcpy(w.shape, x->shape, sizeof w.shape);
-            must(&r, weft_feed(r.session, name + 6, &w));
-        }
+        feed_case(&r, t);
         must(&r, weft_evaluate(r.session, t == 1 ? &one : &all));
     }
     must(&r, weft_evaluate_end(r.session));
@@ -157,6 +143,38 @@ static void evaluations_are_means(void **state)
     assert_true(accuracy >= 0 && accuracy <= 1 && accuracy * 16 == floor(accuracy * 16));
     assert_null(weft_evaluated(r.session, 2, &value));
     refused(&r, weft_evaluate_end(r.session), WEFT_ERR_USAGE, "no evaluation has begun");
+    weft_context_free(r.ctx);
+}
+
+/* Mean loss and accuracy of batches 1 to n of the case, of the last of which `rows` rows count (-1: all). */
+static void evaluated(Run *r, int n, int rows, double *loss, double *accuracy)
+{
+    must(r, weft_evaluate_begin(r->session, "loss,accuracy"));
+    for (int t = 1; t <= n; t++) {
+        feed_case(r, t);
+        if (t == n && rows >= 0)
+            must(r, weft_rows(r->session, rows));
+        must(r, weft_evaluate(r->session, NULL));
+    }
+    must(r, weft_evaluate_end(r->session));
+    assert_string_equal(weft_evaluated(r->session, 0, loss), "loss");
+    assert_string_equal(weft_evaluated(r->session, 1, accuracy), "accuracy");
+}
+
+/* Rows that are no samples have no share, even when they are all. */
+static void padding_is_left_out(void **state)
+{
+    static const char *const padded[] = {"optimizer", "adamw", "lr", "0.001", "last-batch", "pad", NULL};
+    Run r;
+    double loss, accuracy, one, of_one;
+    (void)state;
+    open_case(&r, "mlp_mnist_adamw", padded);
+    must(&r, step_case(&r, 1, NULL)); /* it knows the first batch better than the second then */
+    evaluated(&r, 1, -1, &one, &of_one);
+    evaluated(&r, 2, -1, &loss, &accuracy);
+    assert_true(loss != one && accuracy != of_one); /* the second batch has something to say */
+    evaluated(&r, 2, 0, &loss, &accuracy);
+    assert_true(loss == one && accuracy == of_one);
     weft_context_free(r.ctx);
 }
 
@@ -247,7 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_have_an_order),     cmocka_unit_test(a_target_comes_last),
         cmocka_unit_test(state_is_lent),            cmocka_unit_test(parameters_say_what_they_are),
-        cmocka_unit_test(evaluations_are_means),    cmocka_unit_test(checkpoints_go_on),
+        cmocka_unit_test(evaluations_are_means),    cmocka_unit_test(padding_is_left_out),
+        cmocka_unit_test(checkpoints_go_on),
         cmocka_unit_test(steps_follow_a_schedule),  cmocka_unit_test(plans_and_graphs_are_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "api/api.h"
+#include "library.h"
 
 enum { IN = 6, HIDDEN = 40, OUT = 5, MOST = 9, FRAME = 1 << 14 };
 
@@ -26,20 +27,6 @@ typedef struct {
 
 typedef struct { _Alignas(64) uint8_t at[FRAME]; } Frame;
 typedef struct { float x[MOST * IN], a[HIDDEN * IN], b[OUT * HIDDEN]; } Gradients;
-
-static void ok(Run *r, weft_status s)
-{
-    if (s != WEFT_OK)
-        print_message("%s\n  %s\n", weft_message(r->ctx), weft_place(r->ctx));
-    assert_int_equal(s, WEFT_OK);
-}
-
-static void refused(Run *r, weft_status s, weft_status want, const char *part)
-{
-    assert_int_equal(s, want);
-    if (!strstr(weft_message(r->ctx), part))
-        fail_msg("\"%s\" is not in: %s", part, weft_message(r->ctx));
-}
 
 static void fill(float *v, int n, int seed)
 {

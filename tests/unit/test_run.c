@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "library.h"
 
 #define REFS WEFT_SOURCE_DIR "/tests/refs/"
 enum { ROWS = 8, COLUMNS = 12, CLASSES = 4 };
@@ -25,13 +26,6 @@ typedef struct {
     float x[ROWS * COLUMNS];
     int64_t y[ROWS];
 } Run;
-
-static void ok(Run *r, weft_status s)
-{
-    if (s != WEFT_OK)
-        print_message("%s\n  %s\n", weft_message(r->ctx), weft_place(r->ctx));
-    assert_int_equal(s, WEFT_OK);
-}
 
 static void open_model(Run *r, const char *path)
 {
