@@ -10,11 +10,10 @@ import torch
 from torch.fx import Node
 
 from ._lib import Context, Error, Tensor, handle_of, lib
-from ._memory import _NUMBERS, fill
+from ._memory import NUMBERS, fill
 
-DTYPES = {getattr(torch, name): number for name, number in _NUMBERS.items()}
-_TEXT = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
-         torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool"}
+DTYPES = {getattr(torch, name): number for name, number in NUMBERS.items()}
+_TEXT = {getattr(torch, name): name.replace("float", "f").replace("uint", "u").replace("int", "i") for name in NUMBERS}  # docs/ir.md
 _aten = torch.ops.aten
 # Nothing is computed by these: what they claim, dynamo's guards hold already.
 _CLAIMS = {"aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default",
@@ -94,7 +93,7 @@ class Builder:
         """An input; shape may hold symbols. wanted: backward gives its gradient."""
         shape = list(shape)
         if dtype not in DTYPES:
-            raise Error(f"input {name} is {dtype}, which Weft does not know", status="unsupported", hint="Types are " + ", ".join(_NUMBERS) + ".")
+            raise Error(f"input {name} is {dtype}, which Weft does not know", status="unsupported", hint="Types are " + ", ".join(NUMBERS) + ".")
         sizes = (ctypes.c_int64 * 8)(*[s if isinstance(s, int) else -1 for s in shape][:8])
         names = [size_text(s) for s in shape if not isinstance(s, int)]
         self.symbols.update(names)

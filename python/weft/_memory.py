@@ -1,6 +1,6 @@
 """Tensors of others as weft_tensor and the other way round, always the same memory.
 
-describe(x) takes a torch.Tensor, a numpy array, anything with __dlpack__, or anything with the buffer protocol; view(t, owner)
+fill(t, x) takes a torch.Tensor, a numpy array, anything with __dlpack__, or anything with the buffer protocol; view(t, owner)
 makes a torch tensor (numpy array where torch is not installed) of memory that `owner` keeps alive."""
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._lib import Error, Tensor
 DTYPES = {1: ("float32", "float32", 4), 2: ("float64", "float64", 8), 3: ("float16", "float16", 2), 4: ("bfloat16", None, 2),
           5: ("int64", "int64", 8), 6: ("int32", "int32", 4), 7: ("int16", "int16", 2), 8: ("int8", "int8", 1),
           9: ("uint8", "uint8", 1), 10: ("bool", "bool", 1)}
-_NUMBERS = {names[0]: number for number, names in DTYPES.items()}
+NUMBERS = {names[0]: number for number, names in DTYPES.items()}
 _BY_NUMPY = {np.dtype(names[1]): number for number, names in DTYPES.items() if names[1]}
 _by_torch: dict[Any, int] = {}
 
@@ -47,11 +47,11 @@ def _of_torch(t: Tensor, x: Any, what: str) -> Any:
                     hint="Call .contiguous() before; nothing is copied behind your back.")
     if not _by_torch:
         torch = sys.modules["torch"]
-        _by_torch.update({getattr(torch, name): number for name, number in _NUMBERS.items()})
+        _by_torch.update({getattr(torch, name): number for name, number in NUMBERS.items()})
     number = _by_torch.get(x.dtype)
     if number is None:
         raise Error(f"{what} is {x.dtype}, which Weft does not know", status="data",
-                    hint="Types are " + ", ".join(_NUMBERS) + ".")
+                    hint="Types are " + ", ".join(NUMBERS) + ".")
     _fill(t, number, x.shape, x.data_ptr(), what)
     return x
 

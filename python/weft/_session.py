@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _options
 from ._lib import Context, Error, Tensor, handle_of, lib
-from ._memory import fill, shape_of, torch_module, view
+from ._memory import DTYPES, describe, fill, shape_of, torch_module, view
 from ._program import Program, open as open_program, take_text
 from ._world import World, world
 
@@ -317,7 +317,7 @@ class Session:
             items = list(_leaves(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
             batch = dict(zip(self._names, items)) if len(items) <= len(self._names) else items
         if isinstance(batch, Mapping):
-            rows = next((shape_of(self._described(x))[:1] for x in batch.values()), ())
+            rows = next((shape_of(describe(x)[0])[:1] for x in batch.values()), ())
             batch = {s.name: batch[s.name] if s.name in batch else self._placeholder(s, rows) for s in self._slots}
         with live.context.lock:
             self._run(lib.weft_forward, batch, None, 1)
@@ -326,12 +326,6 @@ class Session:
             raise Error("the model has no tensor output to predict")
         return dict(out).get("predictions", out[0][1])
 
-    @staticmethod
-    def _described(x: Any) -> Tensor:
-        t = Tensor()
-        fill(t, x)
-        return t
-
     def _placeholder(self, slot: _Slot, rows: tuple[int, ...]) -> Any:
         """Zeros for an input that predictions do not depend on."""
         shape = tuple((rows[0] if rows and d == 0 else 1) if n < 0 else n for d, n in enumerate(slot.shape))
@@ -339,7 +333,6 @@ class Session:
         if key not in self._zeros:
             import numpy as np
 
-            from ._memory import DTYPES
             torch, (name, numpy_name, _) = torch_module(), DTYPES[slot.dtype]
             self._zeros[key] = torch.zeros(shape, dtype=getattr(torch, name)) if torch else np.zeros(shape, numpy_name)
         return self._zeros[key]

@@ -9,7 +9,7 @@ from typing import Any, Iterable
 
 from ._lib import Error
 from ._program import export
-from ._session import Session, _leaves
+from ._session import Session
 
 RTOL = 1e-4  # of every quantity, unless float32 itself is farther from float64 than a tenth of it
 
@@ -67,7 +67,7 @@ def _loss(name: str, options: Mapping[str, Any], result: Any, target: Any) -> An
     functions = {"cross_entropy": F.cross_entropy, "nll": F.nll_loss, "mse": F.mse_loss, "l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss,
                  "huber": F.huber_loss, "bce": F.binary_cross_entropy, "bce_with_logits": F.binary_cross_entropy_with_logits, "kl_div": F.kl_div}
     options = {k: v for k, v in options.items() if k != "target"}
-    return functions[name](next(iter(_leaves(result))), target, **options)
+    return functions[name](_first(result), target, **options)
 
 
 class _Torch:
@@ -93,7 +93,7 @@ class _Torch:
             *batch, target = batch
         self.optimizer.zero_grad()
         result = self.model(**batch) if isinstance(batch, dict) else self.model(*batch)
-        value = _loss(loss, options, result, target) if loss is not None else next(iter(_leaves(_plain(result))))
+        value = _loss(loss, options, result, target) if loss is not None else _first(result)
         value.backward()
         if not self.losses:
             self.gradients = {n: p.grad.clone() for n, p in self.model.named_parameters() if p.grad is not None}
@@ -111,10 +111,10 @@ class _Torch:
         return {n: b.detach().clone() for n, b in self.model.named_buffers() if n in kept}
 
 
-def _plain(result: Any) -> Any:
-    """The leaves of what a model returns, also of Hugging Face's outputs."""
+def _first(result: Any) -> Any:
+    """The first tensor of what a model returns, also of Hugging Face's outputs."""
     import torch
-    return torch.utils._pytree.tree_leaves(result)
+    return torch.utils._pytree.tree_leaves(result)[0]
 
 
 def verify(model: Any, batches: Iterable[Any], optimizer: Any, loss: str | None = None, *, steps: int = 5, **options: Any) -> Verdict:

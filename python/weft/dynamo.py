@@ -17,12 +17,11 @@ from torch._guards import TracingContext
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ._fx import Builder, where
+from ._fx import DTYPES, Builder, where
 from ._lib import Context, Error, Tensor, handle_of, lib
 
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
-_TORCH = {1: torch.float32, 2: torch.float64, 3: torch.float16, 4: torch.bfloat16, 5: torch.int64, 6: torch.int32, 7: torch.int16,
-          8: torch.int8, 9: torch.uint8, 10: torch.bool}
+_TORCH = {number: dtype for dtype, number in DTYPES.items()}
 _stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
 _nothing = ctypes.create_string_buffer(64)  # what empty tensors point at
 
@@ -62,10 +61,9 @@ def _aten(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> torch.fx.Graph
     """The region over ATen operators as autograd would see them, with shapes (meta["val"]) and lines (meta["stack_trace"])."""
     mode = TracingContext.get().fake_mode
     fakes = [mode.from_tensor(e) if isinstance(e, torch.Tensor) else e for e in example_inputs]
-    for node, e in zip((n for n in gm.graph.nodes if n.op == "placeholder"), range(len(fakes))):
-        known = node.meta.get("example_value")
-        if isinstance(known, torch.SymInt):
-            fakes[e] = known
+    for i, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder"):
+        if isinstance(node.meta.get("example_value"), torch.SymInt):
+            fakes[i] = node.meta["example_value"]
 
     def run(*args: Any) -> Any:
         with torch.fx.traceback.preserve_node_meta():

@@ -42,8 +42,8 @@ typedef enum { WF_DATA_TRAIN, WF_DATA_EVAL, WF_DATA_PREDICT } WfDataUse;
 #define WF_RECIPE_FILE "recipe.yaml"
 
 /* Opens the files of --data (of --eval-data for WF_DATA_EVAL) with --recipe; docs/data.md says what they may be. They live as
- * long as the arena. WF_DATA_PREDICT takes the recipe that lies beside --weights, or the categories of that one. Random crops and flips are for WF_DATA_TRAIN; WF_DATA_PREDICT passes over files for inputs that are not
- * among those asked for. Raises WEFT_ERR_DATA with the input's name, what was found and what was expected (a missing or
+ * long as the arena. Random crops and flips are for WF_DATA_TRAIN. WF_DATA_PREDICT takes the recipe that lies beside --weights,
+ * or the categories of that one, and passes over files for inputs that are not among those asked for. Raises WEFT_ERR_DATA with the input's name, what was found and what was expected (a missing or
  * unknown input, another dtype or shape, different numbers of samples), WEFT_ERR_FILE for what is damaged, WEFT_ERR_USAGE
  * for a wrong recipe. `inputs` must outlive the dataset. */
 WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n);

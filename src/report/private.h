@@ -1,5 +1,5 @@
-/* Tables of a plan, appended to out: parameters, state and what is alive at call `peak` of the step (-1: not told) by module; memory alive at call `peak` by the line that made it; the
- * calls that take the time; what is kept over the peak and cheap to compute again. */
+/* Tables of a plan, appended to out: parameters, state and what is alive at call `peak` of the step (-1: not told) by module; memory
+ * alive at call `peak` by the line that made it; the calls that take the time; what is kept over the peak and cheap to compute again. */
 #ifndef WF_REPORT_PRIVATE_H
 #define WF_REPORT_PRIVATE_H
 
