@@ -15,16 +15,13 @@ static bool told(const WfOptionRow *r)
     return in;
 }
 
-static char *text_of(const WfRun *t, WfArena *a, const WfOptionRow *r)
+static const char *text_of(const WfRun *t, WfArena *a, const WfOptionRow *r)
 {
     WfStr s = {.arena = a};
-    size_t n = strlen(r->name);
-    for (const char *p = r->plan ? t->exe->options : NULL; p && *p; p = strchr(p, '\n'), p += p != NULL)
-        if (!strncmp(p, r->name, n) && p[n] == '=')
-            return wf_arena_strndup(a, p + n + 1, strcspn(p + n + 1, "\n"));
-    if (!r->plan)
-        wf_option_text(t->options, r, &s);
-    return s.at ? s.at : wf_arena_strdup(a, "");
+    if (r->plan)
+        return wf_exe_option(t->exe, a, r->name);
+    wf_option_text(t->options, r, &s);
+    return s.at ? s.at : "";
 }
 
 void wf_origin_print(const WfRun *t, WfStr *out)
