@@ -1,5 +1,5 @@
-/* The cells of recurrent layers, included by each ISA level after rows.h: plain loops over the hidden units
- * of one sample, which the compiler turns into vectors, around the row functions. Formulas as in rnn.c. */
+/* The cells of recurrent layers, included by each ISA level after rows.h: for one sample, LSTM's in one pass over the hidden
+ * units, the others plain loops, which the compiler turns into vectors, around the row functions. Formulas as in rnn.c. */
 
 #if defined(__clang__)
 #define LOOPS TARGET
@@ -20,12 +20,81 @@ LOOPS static void apply(void (*f)(int64_t, const float *, float *), int64_t n, c
     }
 }
 
+/* A vector of the first `cols` floats, and back. */
+INLINE vf take(const float *p, int cols)
+{
+    float part[VL] = {0};
+    if (cols == VL)
+        return LOAD(p);
+    __builtin_memcpy(part, p, (size_t)cols * sizeof(float));
+    return LOAD(part);
+}
+
+INLINE void put(float *p, vf v, int cols)
+{
+    float part[VL];
+    if (cols == VL) {
+        STORE(p, v);
+        return;
+    }
+    STORE(part, v);
+    __builtin_memcpy(p, part, (size_t)cols * sizeof(float));
+}
+
+/* `cols` hidden units of an LSTM from the j-th on. */
+INLINE void lstm(int cols, int64_t j, int64_t n, const float *x, const float *p, const float *bias, float *h, float *c,
+                 float *saved)
+{
+    vf gate[4];
+    for (int q = 0; q < 4; q++) {
+        int64_t at = q * n + j;
+        vf v = take(p + at, cols);
+        if (bias)
+            v += take(bias + at, cols);
+        v += take(x + at, cols);
+        gate[q] = q == 2 ? tanh_of(v) : sigmoid_of(v);
+    }
+    vf to = gate[1] * take(c + j, cols) + gate[0] * gate[2];
+    put(c + j, to, cols);
+    put(h + j, gate[3] * tanh_of(to), cols);
+    for (int q = 0; saved && q < 4; q++)
+        put(saved + q * n + j, gate[q], cols);
+    if (saved)
+        put(saved + 4 * n + j, to, cols);
+}
+
+/* The same units back; arguments as of cell_back. */
+INLINE void lstm_back(int cols, int64_t j, int64_t n, const float *saved, const float *c_before, float *dh, float *dc,
+                      float *dx, float *dp)
+{
+    saved += j, dx += j, dp += j;
+    vf i = take(saved, cols), f = take(saved + n, cols), g = take(saved + 2 * n, cols), o = take(saved + 3 * n, cols);
+    vf t = tanh_of(take(saved + 4 * n, cols)), d_h = take(dh + j, cols);
+    vf d = take(dc + j, cols) + d_h * o * (1 - t * t);
+    vf grad[4] = {d * g * i * (1 - i), d * take(c_before + j, cols) * f * (1 - f), d * i * (1 - g * g),
+                  d_h * t * o * (1 - o)};
+    for (int q = 0; q < 4; q++) {
+        put(dx + q * n, grad[q], cols);
+        put(dp + q * n, grad[q], cols);
+    }
+    put(dc + j, d * f, cols);
+    put(dh + j, SPLAT(0), cols);
+}
+
 /* One sample's step. x: input side, p = W_hh h', each G*n; bias may be NULL; h, c: state before, then after;
- * saved may be NULL; work holds 5 rows of n rounded up to 16. */
+ * saved may be NULL; work holds 4 rows of n rounded up to 16. */
 LOOPS static void cell(int mode, int64_t n, const float *restrict x, const float *restrict p,
                        const float *restrict bias, float *restrict h, float *restrict c,
                        float *restrict saved, float *restrict work)
 {
+    if (mode == WF_RNN_LSTM) {
+        int64_t j = 0;
+        for (; j + VL <= n; j += VL)
+            lstm(VL, j, n, x, p, bias, h, c, saved);
+        if (j < n)
+            lstm((int)(n - j), j, n, x, p, bias, h, c, saved);
+        return;
+    }
     int64_t np = wf_up(n, 16);
     int gates = wf_rnn_gates(mode);
     float *restrict a = work, *restrict e = a + np, *restrict f = e + np, *restrict g = f + np;
@@ -40,16 +109,7 @@ LOOPS static void cell(int mode, int64_t n, const float *restrict x, const float
         for (int64_t j = 0; !later && j < n; j++)
             to[j] += x[q * n + j];
     }
-    if (mode == WF_RNN_LSTM) {
-        float *restrict t = work + 4 * np;
-        apply(sigmoid_rows, n, a, a), apply(sigmoid_rows, n, e, e), apply(tanh_rows, n, f, f);
-        apply(sigmoid_rows, n, g, g);
-        for (int64_t j = 0; j < n; j++)
-            c[j] = e[j] * c[j] + a[j] * f[j];
-        apply(tanh_rows, n, c, t);
-        for (int64_t j = 0; j < n; j++)
-            h[j] = g[j] * t[j];
-    } else if (mode == WF_RNN_GRU) {
+    if (mode == WF_RNN_GRU) {
         apply(sigmoid_rows, n, a, a), apply(sigmoid_rows, n, e, e);
         for (int64_t j = 0; j < n; j++)
             f[j] = x[2 * n + j] + a[j] * g[j];
@@ -64,31 +124,24 @@ LOOPS static void cell(int mode, int64_t n, const float *restrict x, const float
     }
     for (int q = 0; saved && q < 4; q++)
         __builtin_memcpy(saved + q * n, gate[q], (size_t)n * sizeof(float));
-    if (saved && mode == WF_RNN_LSTM)
-        __builtin_memcpy(saved + 4 * n, c, (size_t)n * sizeof(float));
 }
 
-/* One sample's step back. dh, dc: gradients of the state after the step, replaced by the direct part of the
+/* One sample's step back. dh, dc: gradients of the state after the step (dy, which may be NULL, is added to dh), replaced by the direct part of the
  * gradient of the state before it (the part through W_hh is added by the caller). y, before: states after and
  * before; c_before: the cell state before. Writes the gate gradients: dx on the input side, dp on the hidden
  * side (GRU's differ). */
 LOOPS static void cell_back(int mode, int64_t n, const float *restrict saved, const float *restrict y,
-                            const float *restrict before, const float *restrict c_before, float *restrict dh,
-                            float *restrict dc, float *restrict dx, float *restrict dp, float *restrict work)
+                            const float *restrict before, const float *restrict c_before, const float *restrict dy,
+                            float *restrict dh, float *restrict dc, float *restrict dx, float *restrict dp)
 {
+    for (int64_t j = 0; dy && j < n; j++)
+        dh[j] += dy[j];
     if (mode == WF_RNN_LSTM) {
-        const float *restrict i = saved, *restrict f = i + n, *restrict g = f + n, *restrict o = g + n;
-        apply(tanh_rows, n, saved + 4 * n, work);
-        for (int64_t j = 0; j < n; j++) {
-            float t = work[j], d = dc[j] + dh[j] * o[j] * (1 - t * t);
-            dx[j] = d * g[j] * i[j] * (1 - i[j]);
-            dx[n + j] = d * c_before[j] * f[j] * (1 - f[j]);
-            dx[2 * n + j] = d * i[j] * (1 - g[j] * g[j]);
-            dx[3 * n + j] = dh[j] * t * o[j] * (1 - o[j]);
-            dc[j] = d * f[j];
-            dh[j] = 0;
-        }
-        __builtin_memcpy(dp, dx, (size_t)(4 * n) * sizeof(float));
+        int64_t j = 0;
+        for (; j + VL <= n; j += VL)
+            lstm_back(VL, j, n, saved, c_before, dh, dc, dx, dp);
+        if (j < n)
+            lstm_back((int)(n - j), j, n, saved, c_before, dh, dc, dx, dp);
     } else if (mode == WF_RNN_GRU) {
         const float *restrict rg = saved, *restrict z = rg + n, *restrict m = z + n, *restrict hn = m + n;
         for (int64_t j = 0; j < n; j++) {

@@ -84,13 +84,19 @@ int64_t wf_prepack_size(int64_t k, int64_t n)
     return k * wf_up(n, WF_NR);
 }
 
-void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out)
+void wf_prepack_columns(const WfVec *vec, int64_t k, int64_t column, int64_t n, int64_t width, const float *b,
+                        int64_t bk, int64_t bn, float *out)
 {
     int64_t blocks = wf_k_blocks(k);
     for (int64_t q = 0; q < blocks; q++) {
         int64_t p = k * q / blocks, kc = k * (q + 1) / blocks - p;
-        vec->pack_b(kc, n, b + p * bk, bk, bn, out + p * wf_up(n, WF_NR));
+        vec->pack_b(kc, n, b + p * bk + column * bn, bk, bn, out + p * wf_up(width, WF_NR) + column * kc);
     }
+}
+
+void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out)
+{
+    wf_prepack_columns(vec, k, 0, n, n, b, bk, bn, out);
 }
 
 void wf_product_columns(const WfVec *vec, int64_t m, int64_t column, int64_t n, int64_t width, int64_t k,

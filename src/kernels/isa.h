@@ -92,12 +92,19 @@ typedef void TileFn(int64_t k, const float *a, int64_t ld, const float *b, int64
     {                                                                                                 \
         tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                        \
     }
-#define TILE_FNS(i)           \
-    TILE(c1, i, 1, COLUMNS)   \
-    TILE(c2, i, 2, COLUMNS)   \
-    TILE(r1, i, 1, ROWS_OF_A) \
+#define NARROW_TILES(i)     \
+    TILE(c1, i, 1, COLUMNS) \
+    TILE(r1, i, 1, ROWS_OF_A)
+ROWS(NARROW_TILES)
+
+#if VL == 16 && defined(__x86_64__)
+#include "kernels/tile.h"
+#else
+#define WIDE_TILES(i)       \
+    TILE(c2, i, 2, COLUMNS) \
     TILE(r2, i, 2, ROWS_OF_A)
-ROWS(TILE_FNS)
+ROWS(WIDE_TILES)
+#endif
 
 #define C1(i) c1_##i,
 #define C2(i) c2_##i,

@@ -61,7 +61,7 @@ typedef struct {
     void (*cell)(int mode, int64_t n, const float *x, const float *p, const float *bias, float *h, float *c,
                  float *saved, float *work);
     void (*cell_back)(int mode, int64_t n, const float *saved, const float *y, const float *before,
-                      const float *c_before, float *dh, float *dc, float *dx, float *dp, float *work);
+                      const float *c_before, const float *dy, float *dh, float *dc, float *dx, float *dp);
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);
@@ -89,6 +89,9 @@ void wf_product_wide(const WfVec *vec, int64_t m, int64_t n, int64_t k, const fl
 /* The same with b packed ahead by wf_prepack into wf_prepack_size(k, n) floats; scratch of WF_BLOCK_SCRATCH
  * floats. */
 void wf_prepack(const WfVec *vec, int64_t k, int64_t n, const float *b, int64_t bk, int64_t bn, float *out);
+/* Only the n columns from `column` (a multiple of WF_NR) on, of `width`. */
+void wf_prepack_columns(const WfVec *vec, int64_t k, int64_t column, int64_t n, int64_t width, const float *b,
+                        int64_t bk, int64_t bn, float *out);
 int64_t wf_prepack_size(int64_t k, int64_t n);
 void wf_product_packed(const WfVec *vec, int64_t m, int64_t n, int64_t k, const float *a, int64_t am,
                        int64_t ak, const float *packed, float *c, int64_t ldc, bool add, float *scratch);

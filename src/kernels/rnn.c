@@ -122,7 +122,7 @@ enum { PACK_COLUMNS = 128 };
 
 static int64_t pack_tiles(const Rnn *r)
 {
-    return r->amx ? ((r->backward ? r->h : r->g * r->h) + PACK_COLUMNS - 1) / PACK_COLUMNS : 1;
+    return ((r->backward ? r->h : r->g * r->h) + PACK_COLUMNS - 1) / PACK_COLUMNS;
 }
 
 /* Floats for a step's product: a state packed for AMX, or a block of the weights. */
@@ -142,9 +142,9 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     int64_t depth = r.backward ? r.g * r.h : r.h, columns = r.backward ? r.h : r.g * r.h;
     *workspace = r.amx ? (size_t)(wf_up(pack_tiles(&r), 16) * 4 + wf_amx_bytes(columns, depth))
                        : (size_t)wf_prepack_size(depth, columns) * sizeof(float);
-    /* gates and one more block of the step, two states */
+    /* gates of the step, two states, rows of a cell */
     *scratch =
-        (size_t)(product_scratch(&r) + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 8 * r.hp + 64) * sizeof(float);
+        (size_t)(product_scratch(&r) + tile_samples(&r) * (r.g * r.h + 2 * r.h) + 4 * r.hp + 64) * sizeof(float);
 }
 
 static float *at3(const Rnn *r, void *const *operand, int i, int64_t t, int64_t b)
@@ -166,14 +166,14 @@ static void pack(const Rnn *r, int64_t tile, void *const *operand, void *workspa
     int64_t row = r->stride[r->backward ? BW_HH : W_HH][0];
     int64_t k = r->backward ? r->g * r->h : r->h, n = r->backward ? r->h : r->g * r->h;
     int64_t along_k = r->backward ? row : 1, along_n = r->backward ? 1 : row;
+    int64_t j = tile * PACK_COLUMNS, columns = n - j < PACK_COLUMNS ? n - j : PACK_COLUMNS;
     if (!r->amx) {
-        wf_prepack(r->vec, k, n, w, along_k, along_n, workspace);
+        wf_prepack_columns(r->vec, k, j, columns, n, w, along_k, along_n, workspace);
         return;
     }
-    int64_t j = tile * PACK_COLUMNS;
     char *to = (char *)workspace + wf_up(pack_tiles(r), 16) * 4 + wf_amx_bytes(j, k);
     ((int32_t *)workspace)[tile] =
-        wf_amx_pack_b(n - j < PACK_COLUMNS ? n - j : PACK_COLUMNS, k, w + j * along_n, along_n, along_k, to);
+        wf_amx_pack_b(columns, k, w + j * along_n, along_n, along_k, to);
 }
 
 /* out[m, n] (+)= x W for the states or gates x of a step. */
@@ -202,7 +202,7 @@ static void product(const Rnn *r, int64_t m, const float *x, void *const *operan
 static void forward(const Rnn *r, int64_t tile, void *const *operand, const void *workspace, float *scratch)
 {
     int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n;
-    float *work = scratch + product_scratch(r), *p = work + 8 * r->hp, *h = p + (b1 - b0) * gn,
+    float *work = scratch + product_scratch(r), *p = work + 4 * r->hp, *h = p + (b1 - b0) * gn,
           *c = h + (b1 - b0) * n;
     for (int64_t b = b0; b < b1; b++) {
         memcpy(h + (b - b0) * n, at2(r, operand, H0, b), (size_t)n * sizeof(float));
@@ -233,7 +233,7 @@ static void backward(const Rnn *r, int64_t tile, void *const *operand, const voi
 {
     int64_t b0 = r->b * tile / r->tiles, b1 = r->b * (tile + 1) / r->tiles, n = r->h, gn = r->g * n,
             m = b1 - b0;
-    float *work = scratch + product_scratch(r), *dp = work + 8 * r->hp, *dh = dp + m * gn, *dc = dh + m * n;
+    float *dp = scratch + product_scratch(r), *dh = dp + m * gn, *dc = dh + m * n;
     bool lstm = r->mode == WF_RNN_LSTM;
     memset(dh, 0, (size_t)(2 * m * n) * sizeof(float));
     for (int64_t b = b0; b < b1; b++) {
@@ -245,18 +245,15 @@ static void backward(const Rnn *r, int64_t tile, void *const *operand, const voi
     for (int64_t i = r->t - 1; i >= 0; i--) {
         int64_t t = r->reverse ? r->t - 1 - i : i, previous = r->reverse ? t + 1 : t - 1;
         for (int64_t b = b0; b < b1; b++) {
-            float *to = dh + (b - b0) * n;
             const float *dy = r->has[DY] ? at3(r, operand, DY, t, b) : NULL;
-            for (int64_t j = 0; dy && j < n; j++)
-                to[j] += dy[j];
             const float *before = i ? at3(r, operand, BY, previous, b) : at2(r, operand, BH0, b),
                         *c_before = NULL;
             if (lstm)
                 c_before = i ? at3(r, operand, BSAVED, previous, b) + 4 * n : at2(r, operand, BC0, b);
             float *grads = dp + (b - b0) * gn;
             r->vec->cell_back(r->mode, n, r->s ? at3(r, operand, BSAVED, t, b) : NULL,
-                              at3(r, operand, BY, t, b), before, c_before, to, dc + (b - b0) * n,
-                              at3(r, operand, DXPROJ, t, b), grads, work);
+                              at3(r, operand, BY, t, b), before, c_before, dy, dh + (b - b0) * n, dc + (b - b0) * n,
+                              at3(r, operand, DXPROJ, t, b), grads);
             if (r->has[DHPROJ])
                 memcpy(at3(r, operand, DHPROJ, t, b), grads, (size_t)gn * sizeof(float));
         }
