@@ -3,9 +3,9 @@
  * allows the instructions; NAME(x), the name of this level's x. Only GCC's vector extensions are used, so
  * that gcc and clang both compile it and no intrinsics header is needed.
  *
- * The register tile: MR x 2 accumulators are named variables, not an array, so that they stay in registers
- * whatever the optimiser thinks of unrolling; rows above R are dead code in the instance for R rows. A tile
- * of an output block has any number of rows from 1 to MR, which lets gemm cut M evenly instead of leaving a
+ * The register tile is MR rows by two vectors (tile.h), or by one: accumulators are named variables, not an array, so that
+ * they stay in registers whatever the optimiser thinks of unrolling; rows above R are dead code in the instance for R rows. A
+ * tile of an output block has any number of rows from 1 to MR, which lets gemm cut M evenly instead of leaving a
  * thin last tile. Every element is one chain of fused multiply-adds over k from zero, whatever tile it falls
  * in: its bits do not depend on the tile shape, nor on the vector length. */
 #include "kernels/private.h"
@@ -37,41 +37,23 @@ typedef float vfu __attribute__((vector_size(VL * 4), aligned(4), may_alias));
  * a[i*ld + p] (three rows share a pointer: an address can scale an index by 2). */
 enum { COLUMNS, ROWS_OF_A, PANELS_PACKED = WF_A_PACKED / WF_KC / VL };
 
-/* c[R, V*VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
-INLINE void tile(const int R, const int V, const int layout, int64_t k, const float *a, int64_t ld,
-                 const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
+/* c[R, VL] = (or +=) sum over p < k of a[., p] b[p, .]; rows of b are ldb apart. */
+INLINE void tile(const int R, const int layout, int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb,
+                 float *c, int64_t ldc, bool add)
 {
-#define DECLARE(i) vf x##i = {0}, y##i = {0};
-#define STEP(i)                                                     \
-    if (R > i) {                                                    \
-        float s = layout == COLUMNS ? a[i] : at[i / 3][i % 3 * ld]; \
-        x##i += b0 * s;                                             \
-        if (V > 1)                                                  \
-            y##i += b1 * s;                                         \
-    }
-#define FINISH(i)                                              \
-    if (R > i) {                                               \
-        float *ci = c + i * ldc;                               \
-        STORE(ci, add ? LOAD(ci) + x##i : x##i);               \
-        if (V > 1)                                             \
-            STORE(ci + VL, add ? LOAD(ci + VL) + y##i : y##i); \
-    }
+#define DECLARE(i) vf x##i = {0};
+#define STEP(i) \
+    if (R > i)  \
+        x##i += LOAD(b) * (layout == COLUMNS ? a[i] : at[i / 3][i % 3 * ld]);
+#define FINISH(i) \
+    if (R > i)    \
+        STORE(c + i * ldc, add ? LOAD(c + i * ldc) + x##i : x##i);
     const float *at[5] = {a, a + 3 * ld, a + 6 * ld, a + 9 * ld, a + 12 * ld};
-    for (int i = 0; i < R; i++) { /* there when the sums are done */
+    for (int i = 0; i < R; i++) /* there when the sums are done */
         __builtin_prefetch(c + i * ldc, 1);
-        if (V * VL > 16)
-            __builtin_prefetch(c + i * ldc + VL, 1);
-    }
     ROWS(DECLARE)
     for (int64_t p = 0; p < k; p++) {
-        vf b0 = LOAD(b), b1 = V > 1 ? LOAD(b + VL) : b0;
         __builtin_prefetch(b + 8 * ldb); /* b streams from the second-level cache, across pages */
-        if (V * VL > 16)
-            __builtin_prefetch(b + 8 * ldb + VL);
-        if (layout == COLUMNS)
-            __builtin_prefetch(a + 8 * ld);
-        if (layout == ROWS_OF_A) /* one row a step: each line once, 64 steps before it is read */
-            __builtin_prefetch(a + (p & 15) * ld + 64);
         ROWS(STEP)
         a += layout == COLUMNS ? ld : 1;
         at[0]++, at[1]++, at[2]++, at[3]++, at[4]++;
@@ -86,25 +68,18 @@ INLINE void tile(const int R, const int V, const int layout, int64_t k, const fl
 typedef void TileFn(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, float *c, int64_t ldc,
                     bool add);
 
-#define TILE(name, i, v, layout)                                                                      \
+#define TILE(name, i, layout)                                                                         \
     TARGET static void name##_##i(int64_t k, const float *a, int64_t ld, const float *b, int64_t ldb, \
                                   float *c, int64_t ldc, bool add)                                    \
     {                                                                                                 \
-        tile(i + 1, v, layout, k, a, ld, b, ldb, c, ldc, add);                                        \
+        tile(i + 1, layout, k, a, ld, b, ldb, c, ldc, add);                                           \
     }
-#define NARROW_TILES(i)     \
-    TILE(c1, i, 1, COLUMNS) \
-    TILE(r1, i, 1, ROWS_OF_A)
+#define NARROW_TILES(i)  \
+    TILE(c1, i, COLUMNS) \
+    TILE(r1, i, ROWS_OF_A)
 ROWS(NARROW_TILES)
 
-#if VL == 16 && defined(__x86_64__)
 #include "kernels/tile.h"
-#else
-#define WIDE_TILES(i)       \
-    TILE(c2, i, 2, COLUMNS) \
-    TILE(r2, i, 2, ROWS_OF_A)
-ROWS(WIDE_TILES)
-#endif
 
 #define C1(i) c1_##i,
 #define C2(i) c2_##i,
