@@ -156,7 +156,6 @@ static int64_t tile_rows(int64_t n, int64_t tiles, int64_t unit, int64_t i)
 
 enum {
     SHARED_MAX = 1 << 22,
-    SHARED_DEPTH = 2048,
     COLUMNS_MAX = 512,
     ROWS_MAX = 512,
     PACK_COLUMNS = 256,
@@ -172,7 +171,7 @@ static bool cut_for_columns(Gemm *g)
 {
     if (g->f64 || g->am != 1 || g->ak == 1 || g->n_batches != 1 || g->m < 48 || g->n < 128 || g->k < 256)
         return false;
-    int64_t wanted = (int64_t)(2.0 * (double)g->m * (double)g->n * (double)g->k / 4e8);
+    int64_t wanted = (int64_t)(2.0 * (double)g->m * (double)g->n * (double)g->k / 6e8);
     wanted = wanted < 4 ? 4 : wanted > 16 ? 16 : wanted;
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
     bool wide = g->n >= 2 * g->m;
@@ -195,7 +194,7 @@ static void cut(Gemm *g)
     g->m_tiles = g->n_tiles = g->k_splits = g->group = 1;
     bool few_rows = g->m <= FEW_ROWS && g->n >= 2 * FEW_COLUMNS;
     bool may_share =
-        !few_rows && !g->f64 && g->n_batches == 1 && g->k < SHARED_DEPTH && g->k * g->n <= SHARED_MAX;
+        !few_rows && !g->f64 && g->n_batches == 1 && g->k * g->n <= SHARED_MAX;
     int64_t least = may_share ? 64 : 256; /* rows from which on a tile is not halved for balance only */
     while (few_rows && g->n / g->n_tiles >= 2 * FEW_COLUMNS &&
            (g->n / g->n_tiles > COLUMNS_MAX || (g->n_tiles < 16 && flops / (double)g->n_tiles > 2 * small)))
