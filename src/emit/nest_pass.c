@@ -153,7 +153,7 @@ static void find_flush(Em *m, const int *loops, int n, const Acc *acc, int n_acc
         bool lit = wf_elit(m->e, m->loop[i].size, &size);
         size = i == m->vec ? (size + LANES - 1) / LANES : size;
         if (lit && size <= CHAIN / inside) {
-            inside *= size;
+            inside *= size > 1 ? size : 1; /* none: of what has no elements */
             continue;
         }
         m->flush = i;

@@ -15,8 +15,9 @@ WfDim wf_flatten(WfExprs *e, int rank, const WfDim *shape, const WfDim *ix)
 void wf_unflatten(WfExprs *e, int rank, const WfDim *shape, WfDim flat, WfDim *ix)
 {
     for (int i = rank - 1; i > 0; i--) {
-        ix[i] = wf_emod(e, flat, shape[i]);
-        flat = wf_efloordiv(e, flat, shape[i]);
+        WfDim size = shape[i] ? shape[i] : 1; /* of what has no elements nothing is read: any index will do */
+        ix[i] = wf_emod(e, flat, size);
+        flat = wf_efloordiv(e, flat, size);
     }
     if (rank)
         ix[0] = shape[0] == 1 ? 0 : flat;

@@ -88,7 +88,7 @@ static void read_shape(const WfLibDesc *d, Shape *s)
     s->tiles = s->what == WF_CONV_WEIGHT ? RANGES_MAX : 16;
     while (s->tiles > 1 && (s->tiles > s->n || flops * (double)s->n / (double)s->tiles < 1e6))
         s->tiles /= 2;
-    s->per = (s->n + s->tiles - 1) / s->tiles;
+    s->per = s->n ? (s->n + s->tiles - 1) / s->tiles : 1;
     s->tiles = (s->n + s->per - 1) / s->per;
 }
 
@@ -201,7 +201,7 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     dnnl_engine_t engine;
     dnnl_primitive_desc_t pd[2];
     read_shape(d, &s);
-    if (is_f64(d))
+    if (is_f64(d) || !s.n)
         return;
     if (wf_convolve_takes(d, &s)) {
         wf_convolve_sizes(d, &s, workspace, scratch);
@@ -234,8 +234,8 @@ static bool check_operands(const WfLibDesc *d, const Shape *s, char *why, size_t
         !wf_want(d, s->weights, "w", t, rank, why, size) ||
         !wf_want(d, s->dst, "y", t, rank, why, size))
         return false;
-    if (s->n < 1 || y->shape[0] != s->n)
-        return wf_refuse(why, size, "the batch is empty or differs between x and y");
+    if (y->shape[0] != s->n)
+        return wf_refuse(why, size, "the batch differs between x and y");
     if (s->groups < 1 || s->c % s->groups || s->o % s->groups || w->shape[0] != s->o ||
         w->shape[1] != s->c / s->groups)
         return wf_refuse(why, size, "w does not fit the channels and groups");
@@ -270,7 +270,7 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     read_shape(d, &s);
     if (!check_operands(d, &s, why, size))
         return false;
-    if (is_f64(d) || wf_convolve_takes(d, &s))
+    if (is_f64(d) || !s.n || wf_convolve_takes(d, &s))
         return true;
     if (!choose_isa(d))
         return wf_refuse(why, size, "oneDNN already runs at another ISA level in this process");
@@ -454,10 +454,46 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
     }
 }
 
+/* Of an empty batch the gradients of the weights are zeros, and there is nothing else to compute. */
+typedef struct {
+    Shape shape;
+    size_t weights_bytes, bias_bytes;
+} Empty;
+
+static void run_empty(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace, void *scratch, int thread)
+{
+    const Empty *e = lib->self;
+    const Shape *s = &e->shape;
+    (void)phase, (void)tile, (void)workspace, (void)scratch, (void)thread;
+    if (s->what != WF_CONV_WEIGHT)
+        return;
+    memset(operand[s->weights], 0, e->weights_bytes);
+    if (s->has_bias)
+        memset(operand[s->bias], 0, e->bias_bytes);
+}
+
+static void create_empty(WfArena *arena, const WfLibDesc *d, const Shape *s, WfLib *lib)
+{
+    Empty *e = WF_NEW(arena, Empty);
+    const WfOperand *w = &d->operand[s->weights];
+    e->shape = *s;
+    e->weights_bytes = e->bias_bytes = wf_dtype_size(w->dtype);
+    for (int i = 0; i < w->rank; i++)
+        e->weights_bytes *= (size_t)w->shape[i];
+    e->bias_bytes *= (size_t)s->o;
+    lib->self = e;
+    lib->run = run_empty;
+    lib->tiles[lib->n_phases++] = 1;
+}
+
 static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, WfLib *lib)
 {
     Shape s;
     read_shape(d, &s);
+    if (!s.n) {
+        create_empty(arena, d, &s, lib);
+        return;
+    }
     if (is_f64(d)) {
         wf_conv_f64_create(arena, &s, lib);
         return;

@@ -32,7 +32,7 @@
  *     head h reads kv head h/(H/Hkv). Causal: query i sees key j when j <= i (as PyTorch's is_causal). A
  *     query that sees no key has output 0, lse -inf and gradients 0 (PyTorch's safe softmax).
  * rnn_fwd          xproj[T,B,GH] w_hh[GH,H] b_hh[GH]? h0[B,H] c0?       p0 mode (WfRnnMode), p1 reverse
- *                  y[T,B,H] hT[B,H] cT? saved[T,B,SH]?
+ *                  y[T,B,H] hT[B,H] cT? saved[T,B,SH]?                  f32 or f64
  * rnn_bwd          w_hh h0 c0? y saved? dy? dhT? dcT?                   the same
  *                  dxproj[T,B,GH] dhproj[T,B,3H]? dh0[B,H] dc0?
  *     G = wf_rnn_gates(mode), S = wf_rnn_saved(mode). c0, cT, dcT, dc0: LSTM only. saved: LSTM and GRU only

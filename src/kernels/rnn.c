@@ -4,7 +4,7 @@
  * matrix products from what the backward hands out; here is only what needs the step before. A tile is a
  * range of the batch and walks the whole sequence, so that no barrier stands between steps. The recurrent
  * weights are packed once per call by a phase of their own, for AMX tiles where they are there and the batch fills
- * them; a step whose values are not finite multiplies without them. Formulas and gate order are PyTorch's:
+ * them; a step whose values are not finite multiplies without them; float64 has a file of its own (rnn_f64.c). Formulas and gate order are PyTorch's:
  *
  *   LSTM  gates i f g o, c = f c' + i g, h = o tanh c; saves i f g o c
  *
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "kernels/amx.h"
-#include "kernels/private.h"
+#include "kernels/rnn.h"
 
 int wf_rnn_gates(int mode)
 {
@@ -28,18 +28,7 @@ int wf_rnn_saved(int mode)
     return mode == WF_RNN_LSTM ? 5 : mode == WF_RNN_GRU ? 4 : 0;
 }
 
-/* Operands by name; the position in the table is the operand's number. */
-enum { XPROJ, W_HH, B_HH, H0, C0, Y, HT, CT, SAVED, FWD_N };
-enum { BW_HH, BH0, BC0, BY, BSAVED, DY, DHT, DCT, DXPROJ, DHPROJ, DH0, DC0, BWD_N };
-
-typedef struct {
-    const WfVec *vec;
-    int mode;
-    bool backward, reverse, amx;
-    int64_t t, b, h, g, s, hp, tiles; /* g, s: gates and saved blocks; hp: h padded to 16 */
-    int64_t stride[WF_LIB_OPERANDS][3];
-    bool has[WF_LIB_OPERANDS];
-} Rnn;
+typedef WfRnn Rnn;
 
 static void plan(const WfLibDesc *d, Rnn *r)
 {
@@ -49,6 +38,7 @@ static void plan(const WfLibDesc *d, Rnn *r)
     r->mode = (int)d->param[0];
     r->reverse = d->param[1] != 0;
     const WfOperand *y = &d->operand[r->backward ? BY : Y];
+    r->f64 = y->dtype == WF_F64;
     r->t = y->shape[0], r->b = y->shape[1], r->h = y->shape[2];
     r->g = wf_rnn_gates(r->mode), r->s = wf_rnn_saved(r->mode), r->hp = wf_up(r->h, 16);
     for (int i = 0; i < d->n; i++) {
@@ -59,7 +49,7 @@ static void plan(const WfLibDesc *d, Rnn *r)
     r->tiles = 1;
     while (r->tiles < 8 && r->b / r->tiles >= 32) /* a register tile's worth of rows in each */
         r->tiles *= 2;
-    r->amx = wf_amx(d) && r->h >= 32 && r->b / r->tiles >= 8;
+    r->amx = !r->f64 && wf_amx(d) && r->h >= 32 && r->b / r->tiles >= 8;
 }
 
 static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const int64_t *shape, bool optional,
@@ -67,7 +57,8 @@ static bool fits(const WfLibDesc *d, int i, const char *name, int rank, const in
 {
     if (optional && !wf_has(d, i))
         return true;
-    if (!wf_want(d, i, name, WF_F32, rank, why, size))
+    WfDtype t = d->operand[!strcmp(d->kind, "rnn_bwd") ? BY : Y].dtype;
+    if (!wf_want(d, i, name, t, rank, why, size))
         return false;
     for (int j = 0; j < rank; j++)
         if (d->operand[i].shape[j] != shape[j])
@@ -85,7 +76,8 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
         return wf_refuse(why, size, "%s takes %d operands", d->kind, back ? BWD_N : FWD_N);
     if (d->param[0] < WF_RNN_LSTM || d->param[0] > WF_RNN_RELU)
         return wf_refuse(why, size, "mode %lld is unknown", (long long)d->param[0]);
-    if (!wf_want(d, back ? BY : Y, "y", WF_F32, 3, why, size))
+    int y_at = back ? BY : Y;
+    if (!wf_want(d, y_at, "y", d->operand[y_at].dtype == WF_F64 ? WF_F64 : WF_F32, 3, why, size))
         return false;
     Rnn r;
     plan(d, &r);
@@ -139,6 +131,10 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
 {
     Rnn r;
     plan(d, &r);
+    if (r.f64) {
+        *scratch = wf_rnn_f64_scratch(&r);
+        return;
+    }
     int64_t depth = r.backward ? r.g * r.h : r.h, columns = r.backward ? r.h : r.g * r.h;
     *workspace = r.amx ? (size_t)(wf_up(pack_tiles(&r), 16) * 4 + wf_amx_bytes(columns, depth))
                        : (size_t)wf_prepack_size(depth, columns) * sizeof(float);
@@ -286,6 +282,10 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     Rnn *r = WF_NEW(arena, Rnn);
     plan(d, r);
     lib->self = r;
+    if (r->f64) {
+        wf_rnn_f64_create(r, lib);
+        return;
+    }
     lib->run = run;
     lib->n_phases = 2;
     lib->tiles[0] = pack_tiles(r);

@@ -56,7 +56,7 @@ static void gather_vjp(WfGraph *g, const WfNode *n, const WfVal *dy, WfVal *dx)
     if (p && !strcmp(p->schema->name, "prim.expand") && wf_numel(g, wf_tensor(p, 0)) == i->shape[dim]) {
         /* one index a row (an embedding): whole rows are added */
         WfVal zeros = wf_full(g, v->dtype, 3, three, 0);
-        WfVal at = wf_reshape(g, wf_tensor(p, 0), 1, rows + 1);
+        WfVal at = wf_cast(g, wf_reshape(g, wf_tensor(p, 0), 1, rows + 1), WF_I64); /* embeddings also take i32 */
         WfVal d = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, at, wf_reshape(g, dy[0], 3, rows), "add");
         dx[0] = wf_reshape(g, d, v->rank, v->shape);
         return;

@@ -282,6 +282,23 @@ static void collective(Layout *l, const WfNode *n, const int *uses)
     y->sure = 2;
 }
 
+/* Is the output a view of a state, or that state, which the step updates? It shows the state as it was. */
+static bool overwritten(WfGraph *g, const WfOutput *o)
+{
+    WfVal v = o->val, in[WF_MAX_RESULTS];
+    for (const WfNode *n = wf_producer(g, v); n && n->op->family == WF_VIEW; n = wf_producer(g, v)) {
+        if (wf_operands(n, in, WF_MAX_RESULTS) != 1)
+            return false; /* joined: has memory of its own */
+        v = in[0];
+    }
+    for (int i = 0; i < g->outputs.n; i++) {
+        const WfOutput *u = &g->outputs.at[i];
+        if (u->role == WF_OUT_UPDATE && u != o && u->val != v && g->inputs.at[u->input].val == v)
+            return true;
+    }
+    return false;
+}
+
 WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
 {
     Layout l = {.from = g, .to = wf_graph_like(g, WF_PRIM), .map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n),
@@ -313,9 +330,9 @@ WfGraph *wf_weave_layout(WfPassEnv *env, WfGraph *g)
             inherit_reduced(l.to, fresh);
     }
     wf_copy_outputs(g, l.to, l.map);
-    for (int i = 0; i < l.to->outputs.n; i++) { /* what leaves the step is row-major */
+    for (int i = 0; i < l.to->outputs.n; i++) { /* what leaves the step is row-major, and lies where no update writes */
         WfOutput *o = &l.to->outputs.at[i];
-        if (o->val && wf_value(l.to, o->val)->ordered && o->role != WF_OUT_SAVED)
+        if (o->val && o->role != WF_OUT_SAVED && (wf_value(l.to, o->val)->ordered || overwritten(l.to, o)))
             o->val = copy_of(&l, &(WfLibraryCall){0}, 0, o->val);
     }
     return l.to;

@@ -116,13 +116,55 @@ class Wide(nn.Module):  # every kind of convolution in float64
         return F.cross_entropy(self.d(h.unflatten(1, (1, 6)).unflatten(3, (2, -1))).mean((2, 3)).flatten(1), y)
 
 
-class Normed(MLP):  # buffers change in every micro-batch
+class Statistics(MLP):  # buffers change in every micro-batch
     def __init__(self):
         super().__init__()
         self.n = nn.BatchNorm1d(12)
 
     def forward(self, x, y):
         return F.cross_entropy(self.b(torch.tanh(self.n(self.a(x)))), y), x.mean()
+
+
+class Shown(nn.Module):  # outputs that are a state or a view of it: they show it as it was before the update
+    def __init__(self):
+        super().__init__()
+        self.p, self.q = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("b", torch.randn(3, 4))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        view = self.b[1:]
+        self.count += 1
+        h = (self.p * x + self.b).pow(2).mean() * self.q
+        self.b.mul_(0.5).add_(x)
+        return self.q + 0, h, self.p, self.p.t(), self.p[1:], self.q.sum(), view, self.b, self.b[0], self.count
+
+
+class Nothing(nn.Module):  # parameters, rows and channels of size zero beside others; a convolution of no pictures
+    def __init__(self):
+        super().__init__()
+        self.e, self.f = nn.Parameter(torch.randn(0, 3)), nn.Parameter(torch.randn(2, 0))
+        self.a, self.c, self.d = nn.Linear(4, 4), nn.Conv2d(2, 3, 3), nn.Conv1d(2, 3, 2, dtype=torch.float64)
+
+    def forward(self, x, none):
+        h = torch.cat([self.e, x.t()[:2, :3]]) @ self.a.weight[:3]
+        seen = self.c(none[..., None, None].expand(-1, -1, 5, 5)).sum() + self.d(none.double()[..., None].expand(-1, -1, 4)).sum()
+        return F.mse_loss(self.a(x), x) + h.pow(2).mean() + self.f.sum() + self.e.sum() + none.sum() + seen.float(), h
+
+
+class Recurrent(nn.Module):  # every kind of recurrent layer in float64
+    def __init__(self):
+        super().__init__()
+        self.l = nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True)
+        self.g, self.t, self.r = nn.GRU(8, 3, bidirectional=True), nn.RNN(6, 3, bias=False), nn.RNN(3, 2, nonlinearity="relu")
+        self.s = nn.Parameter(torch.randn(4, 2, 4))
+        self.double()
+
+    def forward(self, x, y):
+        h, (a, c) = self.l(x, (torch.tanh(self.s), self.s))
+        h, last = self.g(h.transpose(0, 1))
+        h, _ = self.r(self.t(h)[0])
+        return F.mse_loss(h[-1], y) + (a * c).mean() + last.pow(2).mean(), h
 
 
 def rows(dtype=torch.float32):
@@ -194,7 +236,11 @@ def cases():
     any_batch = {"x": {0: torch.export.Dim("batch", min=2, max=64)}, "y": {0: torch.export.Dim("batch", min=2, max=64)}}
     more = dict(accumulate=3, dynamic_shapes=any_batch)
     yield "accumulated_uneven", lambda: MLP(), uneven, of(optim.AdamW, lr=0.01), dict(clip_norm=0.1, **more)
-    yield "accumulated_statistics", Normed, uneven, of(optim.SGD, lr=0.1, momentum=0.9), more
+    yield "accumulated_statistics", Statistics, uneven, of(optim.SGD, lr=0.1, momentum=0.9), more
+    yield "outputs_of_state", Shown, lambda: [(torch.randn(3, 4),) for _ in range(3)], of(optim.SGD, lr=0.1, momentum=0.9), {}
+    yield "sizes_of_zero", Nothing, lambda: [(torch.randn(3, 4), torch.randn(0, 2)) for _ in range(3)], of(optim.AdamW, lr=0.01), {}
+    sequences = lambda: [(torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 2, dtype=torch.float64)) for _ in range(3)]
+    yield "f64_recurrent", Recurrent, sequences, of(optim.Adam, lr=0.01), {}
     yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 
