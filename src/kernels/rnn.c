@@ -1,10 +1,10 @@
 /* Recurrent layers: one layer, one direction, the part that is sequential.
  *
- * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary
- * matrix products from what the backward hands out; here is only what needs the step before. A tile is a
- * range of the batch and walks the whole sequence, so that no barrier stands between steps. The recurrent
- * weights are packed once per call by a phase of their own, for AMX tiles where they are there and the batch fills
- * them; a step whose values are not finite multiplies without them; float64 has a file of its own (rnn_f64.c). Formulas and gate order are PyTorch's:
+ * The input products x W_ih^T + b_ih come in ready, and the graph computes dW_hh, dW_ih and dx by ordinary matrix products from
+ * what the backward hands out; here is only what needs the step before. A tile is a range of the batch and walks the whole
+ * sequence, so that no barrier stands between steps. The recurrent weights are packed once per call by a phase of their own, for
+ * AMX tiles where they are there and the batch fills them; a step whose values are not finite multiplies without them. float64 has
+ * a file of its own (rnn_f64.c). Formulas and gate order are PyTorch's:
  *
  *   LSTM  gates i f g o, c = f c' + i g, h = o tanh c; saves i f g o c
  *
