@@ -24,6 +24,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 
 import torch
@@ -53,6 +54,11 @@ def tied_groups(module):
     return [group for group in names.values() if len(group) > 1]
 
 
+def hyperparameters(kind, group):
+    plain = lambda v: v.item() if isinstance(v, torch.Tensor) else list(map(plain, v)) if isinstance(v, tuple) else v
+    return {k: plain(group[k]) for k in ["lr"] + OPTIMIZERS[kind]}
+
+
 def optimizer_plan(module, optimizer):
     """(class, [(names, hyperparameters)]) of an optimiser over the module's parameters."""
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -66,11 +72,14 @@ def optimizer_plan(module, optimizer):
         unknown = [p for p in group["params"] if id(p) not in names]
         if unknown:
             raise SystemExit("record: the optimiser holds a tensor that is no parameter of the module")
-        hyper = {k: group[k] for k in ["lr"] + OPTIMIZERS[kind]}
-        hyper = {k: list(v) if isinstance(v, tuple) else v for k, v in hyper.items()}
+        hyper = hyperparameters(kind, group)
         if kind == "Adagrad":
             hyper["initial_accumulator_value"] = optimizer.defaults["initial_accumulator_value"]
         groups.append(([names[id(p)] for p in group["params"]], hyper))
+    held = {n for of_group, _ in groups for n in of_group}
+    outside = [n for n, p in module.named_parameters() if p.requires_grad and n not in held]
+    if outside:  # never updated, though clipping counts their gradients
+        groups.append((outside, {**groups[0][1], "lr": 0.0}))
     return type(optimizer), groups
 
 
@@ -123,6 +132,21 @@ def to_double(tensors):
     return {k: v.double() if v.is_floating_point() else v for k, v in tensors.items()}
 
 
+def module_to_double(module):
+    """module.double() makes every buffer anew, also one that stands under several names: those are one again."""
+    first = {}
+    same = [(m, name, first.setdefault(id(b), (m, name))) for m in module.modules() for name, b in m._buffers.items()
+            if b is not None]
+    module.double()
+    for m, name, (of, under) in same:
+        m._buffers[name] = of._buffers[under]
+
+
+def tensors(kind, leaves):
+    """Output leaves by name and number; those that are no tensors (None, numbers) count but have no value."""
+    return {f"{kind}.{i}": t.detach().clone() for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)}
+
+
 # ---- one run ----
 
 class Run:
@@ -132,7 +156,9 @@ class Run:
         self.modules = [copy.deepcopy(module) for _ in range(ranks)]
         if double:
             for m in self.modules:
-                m.double()
+                module_to_double(m)
+        self.plan = plan
+        self.frozen = {n: p.detach().clone() for n, p in self.modules[0].named_parameters() if not p.requires_grad}
         self.optimizers = [make_optimizer(plan, m) for m in self.modules]
         self.schedulers = [scheduler(o) for o in self.optimizers] if scheduler else []
         self.batch, self.double = batch, double
@@ -167,8 +193,7 @@ class Run:
                 micro.append(leaves[0].detach())
                 if step == 0 and part == 0:
                     suffix = f".rank{rank}" if self.ranks > 1 else ""
-                    for i, leaf in enumerate(leaves[1:], 1):
-                        self.values[f"out.{i}{suffix}"] = leaf.detach().clone()
+                    self.values.update({f"{name}{suffix}": leaf for name, leaf in tensors("out", leaves).items() if name != "out.0"})
             self.losses[rank].append(torch.stack(micro[-self.accumulate:]).mean())
         self.micro.append(torch.stack(micro))
         self.reduce()
@@ -185,6 +210,12 @@ class Run:
             self.norms.append(norm.detach())
         for s in self.schedulers:
             s.step()
+        for group, (_, hyper) in zip(self.optimizers[0].param_groups, self.plan[1]):
+            now = hyperparameters(self.plan[0].__name__, group)
+            changed = [k for k in hyper if k in now and k != "lr" and now[k] != hyper[k]]
+            if changed:
+                raise SystemExit(f"record: the scheduler changes {changed[0]}, a case holds schedules of lr only "
+                                 "(OneCycleLR: cycle_momentum=False)")
         if step + 1 in (1, self.steps):
             self.keep(step + 1)
 
@@ -209,7 +240,7 @@ class Run:
 
     def keep(self, step):
         for n, p in self.modules[0].named_parameters():
-            if p.requires_grad:
+            if p.requires_grad or not torch.equal(p, self.frozen[n]):
                 self.values[f"param{step}.{n}"] = p.detach().clone()
         for rank, m in enumerate(self.modules):
             rank_name = f"rank{rank}." if self.ranks > 1 else ""
@@ -234,19 +265,27 @@ def group_of(name):
     return name.split(".")[0]
 
 
+def finite(t):
+    """The largest magnitude among finite elements."""
+    return torch.where(t.isfinite(), t, 0.0).abs().max().item()
+
+
 def differences(a, b):
     """Relative difference of every floating tensor, by the metric of the case."""
     largest = {}
     for name, t in b.items():
         if t.is_floating_point() and t.numel():
-            largest[group_of(name)] = max(largest.get(group_of(name), 0.0), t.abs().max().item())
+            largest[group_of(name)] = max(largest.get(group_of(name), 0.0), finite(t))
     result = {}
     for name, t in b.items():
         if not t.is_floating_point() or not t.numel():
             continue
         x, y = a[name].double(), t.double()
-        scale = max(x.abs().max().item(), y.abs().max().item(), 0.01 * largest[group_of(name)])
-        result[name] = (x - y).abs().max().item() / scale if scale else 0.0
+        same = (x == y) | (x.isnan() & y.isnan())
+        if not (x.isfinite() & y.isfinite() | same).all():
+            raise SystemExit(f"record: {name} is finite only in one of float32 and float64: no tolerance can be set")
+        scale = max(finite(x), finite(y), 0.01 * largest[group_of(name)])
+        result[name] = finite(torch.where(same, 0.0, x - y)) / scale if scale else 0.0
     return result
 
 
@@ -265,18 +304,19 @@ def judge(case, single, double, initial):
     most, where = worst_by_group(diffs)
     case["f32_vs_f64_maxrel"], case["f32_vs_f64_worst"] = most, where
     last = f"param{single.steps}."
-    loose = lambda kind: sorted({n.split(".", 1)[1] for n, d in diffs.items() if n.startswith(kind) and d > RTOL})
+    plain = lambda n: re.sub(r"^rank\d+\.", "", n.split(".", 1)[1])  # ranks' buffers are unstable together
+    loose = lambda kind: sorted({plain(n) for n, d in diffs.items() if n.startswith(kind) and d > RTOL})
     case["unstable_params"] = [{
         "param": n,
-        "f32_vs_f64_abs": (single.values[last + n].double() - double.values[last + n]).abs().max().item(),
-        "update_abs": (double.values[last + n] - initial[n].double()).abs().max().item(),
+        "f32_vs_f64_abs": finite(single.values[last + n].double() - double.values[last + n]),
+        "update_abs": finite(double.values[last + n] - initial[n].double()),
     } for n in loose("param")]
     if loose("buffer"):  # they follow an unstable parameter: a running mean behind a bias, say
         case["unstable_buffers"] = loose("buffer")
     single_precision = any(v.dtype != torch.float64 for n, v in single.values.items() if n.startswith(last))
     floor = RTOL if single_precision else RTOL64
     unstable = {("param", n) for n in loose("param")} | {("buffer", n) for n in loose("buffer")}
-    calm = {n: d for n, d in diffs.items() if (group_of(n).rstrip("0123456789"), n.split(".", 1)[-1]) not in unstable}
+    calm = {n: d for n, d in diffs.items() if (group_of(n).rstrip("0123456789"), plain(n) if "." in n else n) not in unstable}
     calm_most, _ = worst_by_group(calm)
     bound = lambda groups: max([floor] + [10 * d for g, d in calm_most.items() if g.startswith(groups)])
     case["tolerance"] = {"loss_rtol": bound("loss"), "grad_rtol": bound(("grad", "out")),
@@ -322,11 +362,11 @@ def evaluate(path, case, values, batch):
             if kind in (f"param{case['steps']}", f"buffer{case['steps']}"):
                 for n in same.get(name, [name]):
                     if n in state:  # a non-persistent buffer is a constant of the export
-                        state[n].copy_(v)
+                        state[n].data = v.clone()  # not copied into: the export may share or expand its memory
         args, kwargs = program.example_inputs
         names = [i["name"] for i in case["inputs"]]
         leaves = pytree.tree_leaves(module(*[batch[n] for n in names[:len(args)]], **{n: batch[n] for n in kwargs}))
-    return {f"eval.{i}": leaf.detach().clone() for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    return tensors("eval", leaves)
 
 
 # ---- the folder ----
@@ -385,8 +425,7 @@ def record(module, batches, optimizer, folder, *, steps=5, name=None, clip_norm=
     torch.export.save(exported, model_path)
     leaves = pytree.tree_leaves(copy.deepcopy(module)(**first))
     again = pytree.tree_leaves(torch.export.load(model_path).module()(*args, **kwargs))
-    reload = differences({f"out.{i}": t.detach() for i, t in enumerate(again)},
-                         {f"out.{i}": t.detach() for i, t in enumerate(leaves)})
+    reload = differences(tensors("out", again), tensors("out", leaves))
 
     dim_names, ranges = dynamic_names(dynamic_shapes, list(first))
     parameters = dict(module.named_parameters())

@@ -112,7 +112,9 @@ static void cast_vjp(ARGS)
         dx[0] = wf_cast(g, dy[0], wf_dtype_of(g, X0));
 }
 static void copy_vjp(ARGS) { dx[0] = dy[0]; (void)n, (void)g; }
-static void zero_vjp(ARGS) { (void)g, (void)n, (void)dy, (void)dx; }
+static void no_vjp(ARGS) { (void)g, (void)n, (void)dy, (void)dx; }
+/* Steps: the gradient is zero, which is not the same as none: weight decay and momentum go on. */
+static void zero_vjp(ARGS) { dx[0] = wf_zeros_like(g, X0); (void)dy; }
 
 /* ---- oracle ---- */
 #define F1(name, e) static double name##_f(const double *v) { double x = v[0]; return e; }
@@ -208,7 +210,7 @@ static WfVal neg_fold(G, N)
 #define UNARY(name) .schema = "prim." #name "(Tensor x) -> Tensor", .family = WF_POINTWISE
 #define BINARY(name) .schema = "prim." #name "(Tensor x, Tensor y) -> Tensor", .family = WF_POINTWISE
 #define COMPARE(name, sign)                                                                                           \
-    {BINARY(name), .result = WF_BOOL, .vjp = zero_vjp, .c_float = "(%0 " sign " %1)", .c_int = "(%0 " sign " %1)",    \
+    {BINARY(name), .result = WF_BOOL, .vjp = no_vjp, .c_float = "(%0 " sign " %1)", .c_int = "(%0 " sign " %1)",    \
      .c_bool = "(-%0 " sign " -%1)", .eval_f = name##_f, .eval_i = name##_i}
 
 static const WfOp ops[] = {
@@ -237,9 +239,9 @@ static const WfOp ops[] = {
     {UNARY(trunc), .vjp = zero_vjp, .c_float = "trunc_%t(%0)", .c_int = "%0", .eval_f = trunc_f, .eval_i = same_i},
     {UNARY(sign), .vjp = zero_vjp, .c_float = "sign_%t(%0)", .c_int = "sign_%t(%0)", .eval_f = sign_f,
      .eval_i = sign_i},
-    {UNARY(isnan), .result = WF_BOOL, .vjp = zero_vjp, .c_float = "(%0 != %0)", .eval_f = isnan_f},
-    {UNARY(not), .vjp = zero_vjp, .c_bool = "(~%0)", .eval_i = not_i},
-    {UNARY(bitnot), .vjp = zero_vjp, .c_int = "(~%0)", .eval_i = bitnot_i},
+    {UNARY(isnan), .result = WF_BOOL, .vjp = no_vjp, .c_float = "(%0 != %0)", .eval_f = isnan_f},
+    {UNARY(not), .vjp = no_vjp, .c_bool = "(~%0)", .eval_i = not_i},
+    {UNARY(bitnot), .vjp = no_vjp, .c_int = "(~%0)", .eval_i = bitnot_i},
     {BINARY(add), .vjp = add_vjp, .fold = add_fold, .c_float = "(%0 + %1)", .c_int = "(%0 + %1)", .eval_f = add_f,
      .eval_i = add_i},
     {BINARY(sub), .vjp = sub_vjp, .fold = sub_fold, .c_float = "(%0 - %1)", .c_int = "(%0 - %1)", .eval_f = sub_f,
@@ -257,11 +259,11 @@ static const WfOp ops[] = {
     {BINARY(min), .vjp = min_vjp, .c_float = "min_%t(%0, %1)", .c_int = "min_%t(%0, %1)", .c_bool = "(%0 & %1)",
      .eval_f = min_f, .eval_i = min_i},
     COMPARE(eq, "=="), COMPARE(ne, "!="), COMPARE(lt, "<"), COMPARE(le, "<="), COMPARE(gt, ">"), COMPARE(ge, ">="),
-    {BINARY(and), .vjp = zero_vjp, .c_int = "(%0 & %1)", .c_bool = "(%0 & %1)", .eval_i = and_i},
-    {BINARY(or), .vjp = zero_vjp, .c_int = "(%0 | %1)", .c_bool = "(%0 | %1)", .eval_i = or_i},
-    {BINARY(xor), .vjp = zero_vjp, .c_int = "(%0 ^ %1)", .c_bool = "(%0 ^ %1)", .eval_i = xor_i},
-    {BINARY(shl), .vjp = zero_vjp, .c_int = "shl_%t(%0, %1)", .eval_i = shl_i},
-    {BINARY(shr), .vjp = zero_vjp, .c_int = "shr_%t(%0, %1)", .eval_i = shr_i},
+    {BINARY(and), .vjp = no_vjp, .c_int = "(%0 & %1)", .c_bool = "(%0 & %1)", .eval_i = and_i},
+    {BINARY(or), .vjp = no_vjp, .c_int = "(%0 | %1)", .c_bool = "(%0 | %1)", .eval_i = or_i},
+    {BINARY(xor), .vjp = no_vjp, .c_int = "(%0 ^ %1)", .c_bool = "(%0 ^ %1)", .eval_i = xor_i},
+    {BINARY(shl), .vjp = no_vjp, .c_int = "shl_%t(%0, %1)", .eval_i = shl_i},
+    {BINARY(shr), .vjp = no_vjp, .c_int = "shr_%t(%0, %1)", .eval_i = shr_i},
     {.schema = "prim.where(Tensor cond, Tensor x, Tensor y) -> Tensor", .family = WF_POINTWISE, .infer = where_infer,
      .vjp = where_vjp, .c_float = "sel_%t(%0, %1, %2)", .c_int = "sel_%t(%0, %1, %2)", .c_bool = "sel_i(%0, %1, %2)",
      .eval_f = where_f, .eval_i = where_i},
@@ -270,7 +272,7 @@ static const WfOp ops[] = {
      .vjp = cast_vjp, .fold = cast_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
     /* x itself; a value outside lo <= x < hi that is not `ignore` is reported at run time with the node's line. */
-    {.schema = "prim.check(Tensor x, int lo, int hi, int ignore) -> Tensor", .family = WF_POINTWISE, .vjp = zero_vjp,
+    {.schema = "prim.check(Tensor x, int lo, int hi, int ignore) -> Tensor", .family = WF_POINTWISE, .vjp = no_vjp,
      .c_int = "%0", .eval_i = same_i},
     /* x in memory of its own: the layout pass puts it before a library call that cannot take x as it lies. Two copies
      * are not one: their orders may differ. */
@@ -281,7 +283,7 @@ static const WfOp ops[] = {
     {UNARY(rounded), .pure_random = true, .c_float = "%0", .eval_f = same_f},
     {UNARY(recompute), .vjp = copy_vjp, .c_float = "%0", .c_int = "%0", .c_bool = "%0", .eval_f = same_f,
      .eval_i = same_i},
-    {UNARY(detach), .vjp = zero_vjp, .fold = detach_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0",
+    {UNARY(detach), .vjp = no_vjp, .fold = detach_fold, .c_float = "%0", .c_int = "%0", .c_bool = "%0",
      .eval_f = same_f, .eval_i = same_i},
     {0}};
 

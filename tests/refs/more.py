@@ -152,6 +152,17 @@ class Nothing(nn.Module):  # parameters, rows and channels of size zero beside o
         return F.mse_loss(self.a(x), x) + h.pow(2).mean() + self.f.sum() + self.e.sum() + none.sum() + seen.float(), h
 
 
+class Steps(MLP):  # gradients that are zero, not none: weight decay and momentum go on. One index is i32
+    def __init__(self):
+        super().__init__()
+        self.s, self.r, self.f, self.c, self.t = (nn.Parameter(torch.randn(8)) for _ in range(5))
+        self.e = nn.Embedding(5, 8)
+
+    def forward(self, x, y, i):
+        steps = self.s.sign() + self.r.round() + self.f.floor() + self.c.ceil() + torch.div(self.t, 2.0, rounding_mode="trunc")
+        return super().forward(x * steps + self.e(i), y), None, steps, 3
+
+
 class Recurrent(nn.Module):  # every kind of recurrent layer in float64
     def __init__(self):
         super().__init__()
@@ -239,8 +250,12 @@ def cases():
     yield "accumulated_statistics", Statistics, uneven, of(optim.SGD, lr=0.1, momentum=0.9), more
     yield "outputs_of_state", Shown, lambda: [(torch.randn(3, 4),) for _ in range(3)], of(optim.SGD, lr=0.1, momentum=0.9), {}
     yield "sizes_of_zero", Nothing, lambda: [(torch.randn(3, 4), torch.randn(0, 2)) for _ in range(3)], of(optim.AdamW, lr=0.01), {}
+    indexed = lambda: [(x, y, y.int()) for x, y in rows()]
+    yield "zero_gradients", Steps, indexed, of(optim.AdamW, lr=0.02, weight_decay=0.3), {}
     sequences = lambda: [(torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 2, dtype=torch.float64)) for _ in range(3)]
     yield "f64_recurrent", Recurrent, sequences, of(optim.Adam, lr=0.01), {}
+    by_rank = lambda: [[(torch.randn(5, 8), torch.randint(0, 4, (5,))) for _ in range(2)] for _ in range(3)]
+    yield "unstable_bias", Statistics, by_rank, of(optim.RMSprop, lr=0.002, alpha=0.9999, eps=1e-12, momentum=0.9), dict(ranks=2)  # its gradient is noise
     yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 
