@@ -311,6 +311,15 @@ static void check_form(WfExe *x, WfGraph *g)
                                        "first such node: %s", wf_node_place(g, n)));
 }
 
+/* torch.export makes one input of several whose examples are one tensor; data for the others then change nothing, without a word. */
+static void check_inputs(WfExe *x, WfGraph *g)
+{
+    for (int i = 0; i < g->inputs.n; i++)
+        if (g->inputs.at[i].role == WF_IN_USER && !wf_is_used(g, g->inputs.at[i].val))
+            wf_exe_warn(x, wf_arena_printf(x->arena, "the model reads no value of its input %s, so its data change nothing. torch.export merges inputs whose "
+                                           "examples are one tensor: give each input an example of its own", g->inputs.at[i].name));
+}
+
 /* Numbers of 16 bits can be read, but there are no products of them yet. */
 static void check_types(WfCtx *ctx, const WfGraph *g)
 {
@@ -348,6 +357,7 @@ WfExe *wf_compile(WfCtx *ctx, WfArena *a, WfGraph *g, const WfOptions *o, const 
     }
     if (!o->forward_only && !o->halves) {
         check_form(x, g);
+        check_inputs(x, g);
         WfGraph *step = run_passes(&env, g, NULL);
         for (int i = 0; i < step->outputs.n; i++)
             x->has_loss |= step->outputs.at[i].role == WF_OUT_LOSS;

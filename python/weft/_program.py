@@ -131,6 +131,19 @@ def _shapes_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes:
     return {k: of(v) for k, v in kwargs.items()} if kwargs else tuple(of(a) for a in args)
 
 
+def _apart(samples: Any, torch: Any) -> Any:
+    """The same samples, no two of them one tensor: torch.export would make one input of both, and never read the other."""
+    seen: set[int] = set()
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or id(x) not in seen:
+            seen.add(id(x))
+            return x
+        return x.clone()
+
+    return torch.utils._pytree.tree_map(own, samples)
+
+
 def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
            **options: Any) -> Program:
     """The training step of a torch.nn.Module, by torch.export.
@@ -168,6 +181,7 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
         else:
             *rest, target = samples
             samples = tuple(rest)
+    samples = _apart(samples, torch)
     args, kwargs = ((), dict(samples)) if isinstance(samples, Mapping) else (tuple(samples), {})
     try:
         exported = torch.export.export(model, args, kwargs, dynamic_shapes=_shapes_of(args, kwargs, dynamic_shapes), strict=strict)
@@ -181,9 +195,12 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
     program = Program(path, exported=exported, model=model, options=_options.of_keywords({"loss": loss, **options}), target=target)
     program._end = weakref.finalize(program, _remove, folder, os.getpid())
     torch.export.save(exported, path)
-    context, handle = program.open(program.options)  # says now what cannot be imported
-    with context.lock:
-        lib.weft_program_free(handle)
+    if loss is None:
+        context, handle = program.open(program.options)  # says now what cannot be imported
+        with context.lock:
+            lib.weft_program_free(handle)
+    else:
+        program.graph(after="grad/joint")  # and of what the loss cannot be
     return program
 
 

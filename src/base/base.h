@@ -347,6 +347,8 @@ void wf_machine_save(WfCtx *ctx, WfArena *a, const char *dir, const WfMachine *m
  * it leaves, v2 or v1, shared by `sharing` processes that ask at the same time; WEFT_MEMORY takes its place (rank, and step
  * from 0, choose the entry). Raises WEFT_ERR_USAGE when that variable is no list of sizes. */
 int64_t wf_memory_available(WfCtx *ctx, int sharing, int rank, int64_t step);
+/* The size in an environment variable, as 64M; `otherwise` where it is not set. Raises WEFT_ERR_USAGE for what is none. */
+int64_t wf_env_size(WfCtx *ctx, const char *name, int64_t otherwise);
 
 /* The core whose memory a step is placed in: -1 for "cpu" (or NULL), N for "core:N". Raises WEFT_ERR_USAGE for other text. */
 int wf_device_core(WfCtx *ctx, const char *text);

@@ -24,6 +24,7 @@ const WfEnvVar wf_env_table[] = {
     { "WEFT_COMM_TIMEOUT", "seconds that a wait for other ranks may take", "300" },
     { "WEFT_COMM_STALL", "seconds after which a rank whose heart does not beat (stopped, swapped out) counts as lost", "30" },
     { "WEFT_MEMORY", "memory for --micro-batch auto instead of what is available: a size for each rank, as 64M,1G; a rank's in successive steps: 64M/32M", "measured" },
+    { "WEFT_ONNX_LIMIT", "bytes of an ONNX model from which on its weights go into a second file, as 64M", "2G, where the format ends" },
     { "WEFT_COMM", "transport between ranks: local or mpi", "mpi under an MPI launcher, else local" },
     { "WEFT_PLUGIN_DIR", "folder of libweft-mpi-*.so", "beside libweft or the program" },
     { "WEFT_WORLD", "set by Weft's launcher for its ranks: rank, size, descriptor and process of the launcher", "not launched by it" },

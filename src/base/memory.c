@@ -86,20 +86,39 @@ static const char *entry(const char *list, const char *separators, int64_t at)
     return list;
 }
 
+/* A number and K, M or G; below 0: it is none. *end: behind it. */
+static double size_of(const char *text, const char **end)
+{
+    static const char units[] = "KMG";
+    char *after;
+    double v = strtod(text, &after);
+    const char *unit = after > text && *after ? strchr(units, *after) : NULL;
+    for (int i = 0; unit && i <= unit - units; i++)
+        v *= 1024;
+    *end = after + (unit != NULL);
+    return after == text || !(v >= 0) || v > 1e15 ? -1 : v;
+}
+
+int64_t wf_env_size(WfCtx *ctx, const char *name, int64_t otherwise)
+{
+    const char *text = wf_env(name), *end;
+    if (!text || !*text)
+        return otherwise;
+    double v = size_of(text, &end);
+    if (v < 0 || *end)
+        wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "%s=%s: a size such as 64M or 1G is expected", name, text);
+    return (int64_t)v;
+}
+
 int64_t wf_memory_available(WfCtx *ctx, int sharing, int rank, int64_t step)
 {
     const char *given = wf_env("WEFT_MEMORY");
     if (!given || !*given)
         return measured() / (sharing > 0 ? sharing : 1);
-    static const char units[] = "KMG";
-    char *end;
+    const char *end;
     const char *text = entry(entry(given, ",", rank), "/,", step);
-    double v = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    for (int i = 0; unit && i <= unit - units; i++)
-        v *= 1024;
-    end += unit != NULL;
-    if (end == text || !(v >= 0) || v > 1e15 || (*end && *end != ',' && *end != '/'))
+    double v = size_of(text, &end);
+    if (!(v >= 0) || (*end && *end != ',' && *end != '/'))
         wf_fail(ctx, WF_E_ENVIRONMENT_VALUE, "WEFT_MEMORY=%s: sizes such as 64M or 1G are expected, separated by commas", given);
     return (int64_t)v;
 }

@@ -124,7 +124,11 @@ WfTensors *wf_safetensors_index(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t
         damaged(&r, "it has only %zu bytes", n);
     for (int i = 7; i >= 0; i--)
         header = header << 8 | p[i];
-    if (header > MAX_HEADER || header > n - 8)
+    bool none = header > MAX_HEADER || header > n - 8;
+    if (none && (!memcmp(p, "PK\3\4", 4) || (p[0] == 0x80 && p[1] >= 2 && p[1] <= 5))) /* zip; pickle */
+        wf_fail_at(ctx, WF_E_SAFETENSORS, NULL, "Write one by safetensors.torch.save_file(state_dict, FILE); tools/state.py converts PyTorch's files.",
+                   "%s: not a safetensors file, but a checkpoint as torch.save writes it, or another archive", what);
+    if (none)
         damaged(&r, "its header should have %llu bytes (is the file cut off, or of another kind?)",
                 (unsigned long long)header);
     if (header < 2 || p[8] != '{')

@@ -59,11 +59,12 @@ WfLinkKind wf_cli_link(const WfComm *c);
  * for `weft hang`; may be NULL. */
 int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out);
 
-/* What a verb writes to --out. */
-typedef enum { WF_TARGET_PREDICTIONS, WF_TARGET_EXPORT, WF_TARGET_STEP, WF_TARGET_ONNX, WF_TARGET_WEIGHTS } WfTarget;
-/* Raises WEFT_ERR_USAGE unless --out is new, empty or of this kind, and nothing that the command reads. tensor: one that it will
+/* What a verb writes to --out, or beside it. */
+typedef enum { WF_TARGET_PREDICTIONS, WF_TARGET_EXPORT, WF_TARGET_STEP, WF_TARGET_ONNX, WF_TARGET_ONNX_DATA,
+               WF_TARGET_WEIGHTS } WfTarget;
+/* Raises WEFT_ERR_USAGE unless `out` is new, empty or of this kind, and nothing that the command reads. tensor: one that it will
  * hold, of safetensors. Before the work begins. */
-void wf_cli_target(WfCtx *ctx, const WfOptions *o, const WfStrings *words, WfTarget kind, const char *tensor);
+void wf_cli_target(WfCtx *ctx, const WfOptions *o, const WfStrings *words, const char *out, WfTarget kind, const char *tensor);
 
 /* weft info of a folder: the files of a run, its checkpoints. False: path is none. */
 bool wf_cli_checkpoints(WfCtx *ctx, const char *path);

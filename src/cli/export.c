@@ -63,7 +63,7 @@ static WfTensors *values_of(weft_program *p)
 
 /* ---- ONNX: the evaluation form, before anything is taken apart ---- */
 
-typedef struct { weft_program *p; const WfTensors *values; } Source;
+typedef struct { weft_program *p; const WfTensors *values; const WfOptions *options; const WfStrings *words; const char *beside; } Source;
 
 static const void *value_of(void *user, const char *name, size_t bytes)
 {
@@ -75,12 +75,23 @@ static const void *value_of(void *user, const char *name, size_t bytes)
     return wf_program_weight(s->p, name, data, bytes) ? data : NULL;
 }
 
-static void export_onnx(weft_program *p, const WfTensors *values, const char *path)
+static void beside(void *user, const char *path)
 {
-    WfOptions o = p->options;
-    Source s = {p, values};
-    o.accept_lost_stopgrad = true;
-    wf_onnx_write(p->ctx, wf_compile_until(p->ctx, p->arena, p->graph, &o, "simplify/functionalize", true), (WfOnnxData){value_of, &s}, path);
+    Source *s = user;
+    wf_cli_target(s->p->ctx, s->options, s->words, path, WF_TARGET_ONNX_DATA, NULL);
+    s->beside = path;
+}
+
+/* The second file that it took, or NULL. */
+static const char *export_onnx(weft_program *p, const WfTensors *values, const WfOptions *o, const WfStrings *words)
+{
+    WfOptions to = p->options;
+    Source s = {p, values, o, words, NULL};
+    WfOnnxData data = {value_of, beside, wf_env_size(p->ctx, "WEFT_ONNX_LIMIT", WF_ONNX_MOST), &s};
+    data.limit = data.limit < WF_ONNX_MOST ? data.limit : WF_ONNX_MOST;
+    to.accept_lost_stopgrad = true;
+    wf_onnx_write(p->ctx, wf_compile_until(p->ctx, p->arena, p->graph, &to, "simplify/functionalize", true), data, o->out);
+    return s.beside;
 }
 
 int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
@@ -94,15 +105,17 @@ int wf_cli_export(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
         wf_fail_at(ctx, WF_E_EXPORT_SOURCE, NULL, "Name the .pt2 that it was compiled from.",
                    "%s: a compiled step holds no export that could be written", words->at[0]);
     WfTensors *values = values_of(p);
-    wf_cli_target(ctx, o, words, ends(o->out, ".pt2") ? WF_TARGET_EXPORT : ends(o->out, ".onnx") ? WF_TARGET_ONNX : WF_TARGET_WEIGHTS,
+    wf_cli_target(ctx, o, words, o->out, ends(o->out, ".pt2") ? WF_TARGET_EXPORT : ends(o->out, ".onnx") ? WF_TARGET_ONNX : WF_TARGET_WEIGHTS,
                   values->n ? values->at[0].name : "");
+    const char *second = NULL;
     if (ends(o->out, ".pt2"))
         wf_pt2_rewrite(ctx, words->at[0], values, o->out);
     else if (ends(o->out, ".onnx"))
-        export_onnx(p, values, o->out);
+        second = export_onnx(p, values, o, words);
     else
         wf_safetensors_write(ctx, o->out, values->at, values->n);
-    fprintf(stderr, "%s: %d tensors%s%s\n", o->out, values->n, o->weights ? " from " : "", o->weights ? o->weights : "");
+    fprintf(stderr, "%s: %d tensors%s%s%s%s%s\n", o->out, values->n, o->weights ? " from " : ", those of the export",
+            o->weights ? o->weights : "", second ? "; the weights are in " : "", second ? second : "", second ? ": keep it beside the model" : "");
     weft_program_free(p);
     return 0;
 }

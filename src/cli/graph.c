@@ -35,7 +35,7 @@ int wf_cli_compile(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (words->n && !o->out)
         wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the file to write with -o STEP.weft");
     if (o->out)
-        wf_cli_target(ctx, o, words, WF_TARGET_STEP, NULL);
+        wf_cli_target(ctx, o, words, o->out, WF_TARGET_STEP, NULL);
     weft_program *p = wf_cli_open(ctx, o, words);
     if (!p->exe)
         wf_program_compile(p);

@@ -41,7 +41,7 @@ int wf_cli_run(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
     if (!o->sample && o->data.n && !o->out)
         wf_fail(ctx, WF_E_ARGUMENT_MISSING, "name the file to write with --out FILE.safetensors");
     if (o->out && !o->sample)
-        wf_cli_target(ctx, o, words, WF_TARGET_PREDICTIONS, "predictions");
+        wf_cli_target(ctx, o, words, o->out, WF_TARGET_PREDICTIONS, "predictions");
     weft_program *p = open_evaluation(ctx, o, words, "run", false);
     weft_session *s = wf_start(p);
     WfTraining t = {.ctx = ctx, .arena = p->arena, .exe = p->exe, .session = s->run, .options = &p->options};

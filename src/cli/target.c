@@ -2,6 +2,8 @@
  * whole, so that a command can be run again; one that the verb reads, or that holds something else, is never touched. */
 #include "cli/cli.h"
 
+#include "onnx/onnx.h"
+
 #include <string.h>
 #include <sys/stat.h>
 
@@ -14,7 +16,9 @@ static void look(void *v)
     WfArena *a = l->ctx->arena;
     WfFile *f = wf_file_map(l->ctx, a, l->path);
     bool zip = f->size >= 4 && !memcmp(f->at, "PK\3\4", 4);
-    if (l->kind == WF_TARGET_ONNX) { /* protocol buffers have no mark: the first fields that Weft writes, the version and its own name */
+    if (l->kind == WF_TARGET_ONNX_DATA) {
+        l->same = f->size >= WF_ONNX_MARK && !memcmp(f->at, wf_onnx_mark, WF_ONNX_MARK);
+    } else if (l->kind == WF_TARGET_ONNX) { /* protocol buffers have no mark: the first fields that Weft writes, the version and its own name */
         l->same = f->size >= 8 && f->at[0] == 8 && !memcmp(f->at + 2, "\x12\x04weft", 6);
     } else if (l->kind == WF_TARGET_STEP || l->kind == WF_TARGET_EXPORT) {
         WfZip *z = zip ? wf_zip_open(l->ctx, a, f, 0) : NULL;
@@ -57,10 +61,11 @@ static const char *reads(WfArena *a, const WfOptions *o, const WfStrings *words,
     return NULL;
 }
 
-void wf_cli_target(WfCtx *ctx, const WfOptions *o, const WfStrings *words, WfTarget kind, const char *tensor)
+void wf_cli_target(WfCtx *ctx, const WfOptions *o, const WfStrings *words, const char *out, WfTarget kind, const char *tensor)
 {
-    static const char *const what[] = {"predictions", "an export (.pt2)", "a compiled step (.weft)", "an ONNX model of Weft's", "weights of this model"};
-    const char *out = o->out, *slash = strrchr(out, '/');
+    static const char *const what[] = {"predictions", "an export (.pt2)", "a compiled step (.weft)", "an ONNX model of Weft's", "the weights of an ONNX model of Weft's",
+                                        "weights of this model"};
+    const char *slash = strrchr(out, '/');
     char *folder = slash ? wf_arena_strndup(ctx->arena, out, (size_t)(slash - out) + 1) : NULL;
     struct stat st;
     if (folder && !wf_file_exists(folder))

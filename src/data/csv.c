@@ -217,8 +217,33 @@ typedef struct {
     locale_t locale;
     WfArena *scratch;
     WfDtype dtype;
+    const char *input;   /* of the model */
     bool learn;          /* categories that are new get the next number */
 } Parser;
+
+static const char *quoted_name(const Parser *p, const WfCsvColumn *c)
+{
+    WfStr s = {.arena = p->s->op->a};
+    if (c->name[strspn(c->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")] == 0 || !wf_yaml_quote(c->name, &s))
+        return c->name;
+    return s.at;
+}
+
+static const char *categories_help(const Parser *p, const WfCsvColumn *c)
+{
+    const char *name = quoted_name(p, c);
+    return wf_arena_printf(p->s->op->a, "Words become numbers where a recipe calls the column categories: %s: {columns: [%s], categories: {%s: auto}}, and "
+                           "--data %s=FILE.", p->input, name, name, p->input);
+}
+
+static void WF_NORETURN WF_PRINTF(4, 5) value_fault(const Parser *p, const WfCsvColumn *c, const char *help, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = wf_arena_vprintf(p->s->op->a, fmt, ap);
+    va_end(ap);
+    wf_fail_at(p->s->op->ctx, WF_E_TABLE, line_of(p->s), help, "data: column %s: %s", c->name, text);
+}
 
 static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
 {
@@ -228,7 +253,9 @@ static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
         text = trim(text);
     if (c->text ? !*text : is_missing(text)) {
         if (!c->fill)
-            bad(p->s, "column %s: the value is missing (a recipe may say what to fill in)", c->name);
+            value_fault(p, c, wf_arena_printf(p->s->op->a, "Leave the row out, or say in a recipe what stands for it: fill: {%s: 0} under the "
+                                              "input's columns.", quoted_name(p, c)),
+                        "the value is missing");
         text = wf_arena_strdup(p->scratch, c->fill);
         double number;
         if (!c->text && !read_float(text, p->locale, &number))
@@ -258,11 +285,11 @@ static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
             wf_store_i64(p->dtype, out, whole);
     } else if (wf_dtype_is_float(p->dtype)) {
         if (!read_float(text, p->locale, &x))
-            bad(p->s, "column %s: \"%.60s\" is no number (a recipe may call the column categories)", c->name, text);
+            value_fault(p, c, categories_help(p, c), "\"%.60s\" is no number", text);
         wf_store_f64(p->dtype, out, x);
     } else {
         if (!read_whole(text, p->locale, p->dtype, &whole))
-            bad(p->s, "column %s: \"%.60s\" is no whole number of type %s", c->name, text, wf_dtype_name(p->dtype));
+            value_fault(p, c, categories_help(p, c), "\"%.60s\" is no whole number of type %s", text, wf_dtype_name(p->dtype));
         wf_store_i64(p->dtype, out, whole);
     }
 }
@@ -270,12 +297,12 @@ static void parse(const Parser *p, WfCsvColumn *c, char *text, uint8_t *out)
 static void free_locale(void *c) { freelocale((locale_t)c); }
 
 /* The rows of the columns, dense, at `out`; place[i]: which of them column i of the file is, -1: none. */
-static void read_rows(WfOpening *op, const WfDataFile *f, WfCsvColumn *columns, int n, const int *place, WfDtype dtype, uint8_t *out)
+static void read_rows(WfOpening *op, const WfDataFile *f, WfCsvColumn *columns, int n, const int *place, const char *input, WfDtype dtype, uint8_t *out)
 {
     const Table *t = f->own;
     WfArena *scratch = wf_arena_scratch(op->ctx);
     Scanner s = begin(op, scratch, f, t->delimiter);
-    Parser p = {.s = &s, .scratch = scratch, .dtype = dtype, .learn = op->use == WF_DATA_TRAIN, .locale = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
+    Parser p = {.s = &s, .scratch = scratch, .dtype = dtype, .input = input, .learn = op->use == WF_DATA_TRAIN, .locale = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
     size_t size = wf_dtype_size(dtype);
     if (p.locale == (locale_t)0)
         wf_fail(op->ctx, WF_E_MEMORY, "out of memory");
@@ -349,7 +376,7 @@ static bool csv_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int p
                    "data: %lld rows of %d columns need %.1f MB, and %.1f MB of memory are left", (long long)t->rows, n,
                    (double)bytes / 1048576.0, (double)free / 1048576.0);
     uint8_t *memory = wf_arena_alloc(op->a, bytes);
-    read_rows(op, f, columns, n, places, out->dtype, memory);
+    read_rows(op, f, columns, n, places, in->name, out->dtype, memory);
     for (int i = 0; i < n; i++)
         if (columns[i].text && !columns[i].closed && op->use == WF_DATA_TRAIN && !op->again)
             tell_categories(op, &columns[i]);

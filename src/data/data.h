@@ -12,6 +12,7 @@ typedef struct {
     int rank;            /* with the batch dimension; 1 at least */
     int64_t shape[8];    /* shape[0] is not looked at; -1: any size */
     int64_t usual[8];    /* where shape says -1: the size of the export's example; 0: not known */
+    const char *help;    /* what it must be, where the model's graph alone does not say it; NULL: nothing more */
 } WfDataInput;
 
 /* An input and what feeds it. */
@@ -31,7 +32,7 @@ typedef struct {
     WfColumn *columns;   /* one per input, in the order of the inputs */
     int n;
     uint64_t recipe;     /* hash of the recipe's text; 0: none */
-    const char *learned; /* training data: the recipe with the categories that they made; NULL: there is no recipe */
+    const char *learned; /* training data: the recipe with the categories and classes that they made; NULL: there is none */
     bool slow;           /* reading it is work, as decoding pictures is */
     int readers;         /* threads that do it, at most: --threads */
 } WfDataset;

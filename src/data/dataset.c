@@ -156,6 +156,14 @@ static void check_names(WfOpening *op, Source *s)
     s->skipped = s->n_names && !known;
 }
 
+/* Pictures and tokens feed two inputs at once. */
+static const char *which_help(WfOpening *op, const Source *s, const WfDataFile *f)
+{
+    if (op->n == 2 && (f->format->classes || f->format->uses & WF_USE_TOKENS))
+        return wf_arena_printf(op->a, "write --data %s,%s=%s", op->inputs[0].name, op->inputs[1].name, s->text);
+    return wf_arena_printf(op->a, "write --data %s=%s", op->n == 1 ? op->inputs[0].name : "NAME", s->text);
+}
+
 static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
 {
     uint8_t head[HEAD];
@@ -175,7 +183,7 @@ static void open_file(WfOpening *op, Source *s, const char *path, WfDataFile *f)
         wf_fail_at(op->ctx, WF_E_DATA_FILE, path, "docs/data.md lists the formats; convert the file to one of them.",
                    "data: the file is of no known format");
     if (!s->n_names && !f->format->named)
-        wf_fail_at(op->ctx, WF_E_DATA_WHICH, path, "write --data NAME=FILE", "data: %s does not say which input it feeds; the inputs are %s",
+        wf_fail_at(op->ctx, WF_E_DATA_WHICH, path, which_help(op, s, f), "data: %s does not say which input it feeds; the inputs are %s",
                    f->format->name, input_names(op));
     if (f->format->open)
         f->format->open(op, f);
@@ -202,6 +210,8 @@ static const char *shape_help(WfOpening *op, const WfDataInput *in, const WfFiel
     if (f->dtype != in->dtype)
         return wf_arena_printf(op->a, "Convert the file, or let a recipe do it: --recipe FILE with the line `%s: {dtype: %s}`.", in->name,
                                wf_dtype_name(in->dtype));
+    if (in->help)
+        return in->help;
     if (f->rank != in->rank)
         return wf_arena_printf(op->a, "A sample has %d dimension%s in the file, and %d in the model: reshape the array, or export the model for such samples.",
                                f->rank - 1, f->rank == 2 ? "" : "s", in->rank - 1);
@@ -329,7 +339,7 @@ static void learn(const Opening *o, const WfStrings *data)
 
 WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse use, const WfDataInput *inputs, int n)
 {
-    Opening all = {.op = {.ctx = ctx, .a = a, .keep = a, .use = use, .inputs = inputs, .n = n, .classes = WF_NEW(a, WfStrings)}};
+    Opening all = {.op = {.ctx = ctx, .a = a, .keep = a, .use = use, .inputs = inputs, .n = n, .classes = WF_NEW(a, WfClasses)}};
     WfDataset *d = WF_NEW(a, WfDataset);
     bool taught = true;
     long cores = o->threads ? o->threads : sysconf(_SC_NPROCESSORS_ONLN);
@@ -350,7 +360,7 @@ WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse
         c->feed->random = use == WF_DATA_TRAIN;
         d->slow |= c->feed->parts.at[0].field.slow;
         if (i > 0 && c->shape[0] != d->samples)
-            wf_fail_at(ctx, WF_E_DATA_COUNT, c->path, NULL, "data: input %s has %lld samples, but input %s has %lld",
+            wf_fail_at(ctx, WF_E_DATA_COUNT, c->path, inputs[i].help, "data: input %s has %lld samples, but input %s has %lld",
                        inputs[i].name, (long long)c->shape[0], inputs[0].name, (long long)d->samples);
         d->samples = c->shape[0];
         if (d->samples == 0)
@@ -359,7 +369,7 @@ WfDataset *wf_dataset_open(WfCtx *ctx, WfArena *a, const WfOptions *o, WfDataUse
     for (int i = 0; i < all.n_sources; i++)
         if (!all.sources[i].used && !all.sources[i].skipped)
             wf_fail_at(ctx, WF_E_DATA_WHICH, all.sources[i].text, NULL, "data: the file feeds no input");
-    if (use == WF_DATA_TRAIN && all.op.tree)
+    if (use == WF_DATA_TRAIN && (all.op.tree || all.op.classes->names.n))
         d->learned = wf_recipe_learned(&all.op);
     return d;
 }

@@ -81,12 +81,24 @@ static void put_categories(WfStr *s, const WfRecipe *r, const json_t *v)
     wf_str_putc(s, '}');
 }
 
+static void put_classes(WfStr *s, const WfStrings *names)
+{
+    wf_str_puts(s, "  classes: [");
+    for (int i = 0; i < names->n; i++) {
+        wf_str_puts(s, i ? ", " : "");
+        wf_yaml_quote(names->at[i], s);
+    }
+    wf_str_puts(s, "]\n");
+}
+
 char *wf_recipe_learned(const WfOpening *op)
 {
+    const WfClasses *c = op->classes;
+    bool put_them = c->names.n > 0;
     WfStr s = {.arena = op->a};
     const char *input, *key;
     json_t *of, *v;
-    wf_str_puts(&s, "# The recipe of this run, with the categories that its training data made. weft run takes it from here.\n");
+    wf_str_puts(&s, "# The recipe of this run, with the categories and classes that its training data made. weft run takes it from here.\n");
     json_object_foreach((json_t *)op->tree, input, of)
     {
         wf_yaml_quote(input, &s);
@@ -100,6 +112,16 @@ char *wf_recipe_learned(const WfOpening *op)
                 put(op, &s, v);
             wf_str_putc(&s, '\n');
         }
+        if (put_them && !strcmp(input, c->input)) {
+            put_them = false;
+            if (!json_object_get(of, "classes"))
+                put_classes(&s, &c->names);
+        }
+    }
+    if (put_them) {
+        wf_yaml_quote(c->input, &s);
+        wf_str_puts(&s, ":\n");
+        put_classes(&s, &c->names);
     }
     return s.at;
 }
@@ -117,12 +139,24 @@ static char *beside(WfArena *a, const char *weights)
     return wf_file_exists(path) ? path : NULL;
 }
 
-/* Gives `auto` columns the categories of the same columns of the recipe at `path`. */
-static void take_categories(WfOpening *op, const char *path)
+/* Gives inputs without a list of classes, and `auto` columns, what the recipe at `path` has for them. */
+static void take_learned(WfOpening *op, const char *path)
 {
     WfOpening other = {.ctx = op->ctx, .a = op->a, .use = op->use, .inputs = op->inputs, .n = op->n};
     uint64_t hash;
     wf_recipe_read(&other, path, &hash);
+    for (int i = 0; i < other.recipes.n; i++) {
+        const WfRecipe *from = &other.recipes.at[i];
+        WfRecipe *r = (WfRecipe *)(uintptr_t)wf_recipe_of(op, from->input);
+        if (!from->classes.n || r->classes.n)
+            continue;
+        if (r == &wf_recipe_none) {
+            WF_PUSH(op->a, &op->recipes, (WfRecipe){.input = from->input});
+            r = &op->recipes.at[op->recipes.n - 1];
+        }
+        r->classes = from->classes;
+        wf_log(op->ctx, WF_LOG_INFO, "data: the classes of input %s are those of %s, beside the weights", from->input, path);
+    }
     for (int i = 0; i < op->recipes.n; i++) {
         WfRecipe *r = &op->recipes.at[i];
         for (int k = 0; k < r->columns.n; k++) {
@@ -139,16 +173,16 @@ static void take_categories(WfOpening *op, const char *path)
 
 void wf_recipe_open(WfOpening *op, const WfOptions *o, uint64_t *hash)
 {
-    bool none = o->recipe && !strcmp(o->recipe, "none"), learns = false;
+    bool none = o->recipe && !strcmp(o->recipe, "none");
     char *kept = op->use == WF_DATA_PREDICT && !none ? beside(op->a, o->weights) : NULL;
     if (o->recipe && !none)
         wf_recipe_read(op, o->recipe, hash);
-    for (int i = 0; i < op->recipes.n; i++)
-        learns |= wf_recipe_learns(&op->recipes.at[i]);
-    if (kept && learns)
-        take_categories(op, kept);
+    if (kept && o->recipe)
+        take_learned(op, kept);
     if (!kept || o->recipe)
         return;
     wf_log(op->ctx, WF_LOG_INFO, "data: the recipe is %s, beside the weights (--recipe none: without)", kept);
     wf_recipe_read(op, kept, hash);
+    for (int i = 0; i < op->recipes.n; i++) /* it was not written for these data: they may be no pictures */
+        wf_recipe_forget(&op->recipes.at[i], WF_USE_CLASSES);
 }

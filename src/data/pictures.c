@@ -5,7 +5,7 @@
 
 #include "data/private.h"
 
-enum { FILE_MOST = 256 << 20 };
+enum { FILE_MOST = 256 << 20, SHOWN = 20 };
 
 typedef struct {
     uint32_t label;      /* in the order of the classes */
@@ -24,6 +24,7 @@ typedef struct {
     const Folder *folder;
     const WfRecipe *recipe;
     int channels, h, w;
+    const uint32_t *number; /* of each class of the folder */
 } View;
 
 bool wf_data_is_picture(const char *path)
@@ -189,28 +190,54 @@ static bool read_pictures(const WfField *f, const WfVisit *v, int64_t first, int
 
 static bool read_labels(const WfField *f, const WfVisit *v, int64_t first, int64_t count, uint8_t *out)
 {
-    const Folder *folder = ((const View *)f->own)->folder;
+    const View *x = f->own;
     (void)v;
     for (int64_t i = 0; i < count; i++)
-        wf_store_i64(f->dtype, out + (size_t)i * wf_dtype_size(f->dtype), folder->list.at[first + i].label);
+        wf_store_i64(f->dtype, out + (size_t)i * wf_dtype_size(f->dtype), x->number[x->folder->list.at[first + i].label]);
     return true;
 }
 
 /* ---- fields ---- */
 
-/* Labels are places in the training data's list of classes. */
-static void check_classes(WfOpening *op, const WfDataFile *f, WfStrings *known)
+int wf_class_number(const WfStrings *classes, const char *name)
+{
+    for (int i = 0; i < classes->n; i++)
+        if (!strcmp(classes->at[i], name))
+            return i;
+    return -1;
+}
+
+static void learn_classes(WfOpening *op, const WfDataFile *f, const WfDataInput *in, const WfStrings *from, bool told)
+{
+    WfStr s = {.arena = op->a};
+    op->classes->input = wf_arena_strdup(op->keep, in->name);
+    for (int i = 0; i < from->n; i++) {
+        wf_str_puts(&s, i && i < SHOWN ? ", " : "");
+        if (!wf_yaml_quote(from->at[i], i < SHOWN ? &s : &(WfStr){.arena = op->a}))
+            wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "Rename it.", "data: the name of a class folder is not UTF-8 text");
+        WF_PUSH(op->keep, &op->classes->names, wf_arena_strdup(op->keep, from->at[i]));
+    }
+    if (told)
+        wf_log(op->ctx, WF_LOG_INFO, "data: %d classes, in order: %s%s", from->n, s.n ? s.at : "", from->n > SHOWN ? ", .." : "");
+}
+
+/* Numbers are places in the recipe's list of classes; where it has none, in that of the training data, sorted. */
+static const uint32_t *number_classes(WfOpening *op, const WfDataFile *f, const WfDataInput *in)
 {
     const Folder *x = f->own;
-    for (int i = 0; i < x->classes.n && known->n; i++) {
-        bool same = i < known->n && !strcmp(known->at[i], x->classes.at[i]);
-        if (!same || x->classes.n != known->n)
-            wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "The same class folders must be there, or labels would mean other classes.",
-                       "data: the folder has %d classes (%s, ..), and the training data have %d (%s, ..)", x->classes.n,
-                       x->classes.at[i], known->n, i < known->n ? known->at[i] : "none of that place");
+    const WfStrings *given = &wf_recipe_of(op, in->name)->classes, *known = &op->classes->names;
+    uint32_t *number = WF_NEWN(op->a, uint32_t, (size_t)x->classes.n + 1);
+    if (!known->n)
+        learn_classes(op, f, in, given->n ? given : &x->classes, !given->n && !op->again);
+    for (int i = 0; i < x->classes.n; i++) {
+        int at = wf_class_number(known, x->classes.at[i]);
+        if (at < 0)
+            wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "A model knows the classes that it was trained with, and no others.",
+                       "data: the folder %s is none of the %d classes (%s%s%s)", x->classes.at[i], known->n, known->at[0], known->n > 1 ? ", " : "",
+                       known->n > 2 ? ".." : known->n > 1 ? known->at[1] : "");
+        number[i] = (uint32_t)at;
     }
-    for (int i = 0; i < x->classes.n && known->n < x->classes.n; i++)
-        WF_PUSH(op->keep, known, wf_arena_strdup(op->keep, x->classes.at[i]));
+    return number;
 }
 
 static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, int at, int names_n, WfField *out)
@@ -224,7 +251,7 @@ static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, 
         if (names_n > 2 || !x->classes.n)
             wf_fail_at(op->ctx, WF_E_PICTURES, f->path, "--data x,y=FOLDER: x gets pictures, y the numbers of their classes",
                        x->classes.n ? "data: pictures feed one input or two, not %d" : "data: a picture without a class folder has no label", names_n);
-        check_classes(op, f, op->classes);
+        view->number = number_classes(op, f, in);
         out->dtype = wf_dtype_is_int(in->dtype) ? in->dtype : WF_I64;
         out->rank = 1;
         out->read = read_labels;
@@ -240,7 +267,7 @@ static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, 
     if (r->resize[0] && (least_h + 2 * r->padding < size[1] || least_w + 2 * r->padding < size[2]))
         wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, NULL, "recipe: %s.resize: %lld x %lld is smaller than the input's %lld x %lld", in->name,
                    (long long)least_h, (long long)least_w, (long long)size[1], (long long)size[2]);
-    *view = (View){x, r, (int)size[0], (int)size[1], (int)size[2]};
+    *view = (View){x, r, (int)size[0], (int)size[1], (int)size[2], NULL};
     out->dtype = WF_U8;
     out->rank = 4;
     memcpy(out->shape + 1, size, sizeof size);
@@ -249,5 +276,5 @@ static bool pictures_field(WfOpening *op, WfDataFile *f, const WfDataInput *in, 
     return true;
 }
 
-const WfFormat wf_format_pictures = {"a folder of pictures", false, true, WF_USE_VALUES | WF_USE_WINDOW | WF_USE_RESIZE, WF_USE_VALUES,
+const WfFormat wf_format_pictures = {"a folder of pictures", false, true, WF_USE_VALUES | WF_USE_WINDOW | WF_USE_RESIZE, WF_USE_VALUES | WF_USE_CLASSES,
                                      knows_pictures, open_pictures, pictures_field, NULL};

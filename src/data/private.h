@@ -12,7 +12,7 @@ typedef enum { WF_TOKENS_AUTO, WF_TOKENS_BYTES, WF_TOKENS_U16, WF_TOKENS_U32 } W
 typedef enum { WF_CROP_CENTER, WF_CROP_RANDOM } WfCrop;
 typedef WF_VEC(double) WfNumbers;
 /* What keys are about. */
-typedef enum { WF_USE_VALUES = 1, WF_USE_TOKENS = 2, WF_USE_RESIZE = 4, WF_USE_WINDOW = 8, WF_USE_TABLE = 16 } WfUse;
+typedef enum { WF_USE_VALUES = 1, WF_USE_TOKENS = 2, WF_USE_RESIZE = 4, WF_USE_WINDOW = 8, WF_USE_TABLE = 16, WF_USE_CLASSES = 32 } WfUse;
 
 /* A CSV column: how its text becomes a number. */
 typedef struct {
@@ -38,6 +38,7 @@ typedef struct {
     int64_t padding;
     bool flip;
     WF_VEC(WfCsvColumn) columns;
+    WfStrings classes;   /* of pictures: the n-th is number n; none: those of the training data, sorted */
     unsigned given;      /* bit i: key i of the table in recipe.c */
 } WfRecipe;
 typedef WF_VEC(WfRecipe) WfRecipes;
@@ -83,6 +84,8 @@ typedef struct {
     void *own;           /* the format's */
 } WfDataFile;
 
+typedef struct { const char *input; WfStrings names; } WfClasses; /* of the input that gets their numbers */
+
 typedef struct {
     WfCtx *ctx;
     WfArena *a;          /* of the dataset */
@@ -91,7 +94,7 @@ typedef struct {
     const WfDataInput *inputs;
     int n;
     WfArena *keep;       /* of what the training data teach (a, unless they are read for that alone) */
-    WfStrings *classes;  /* of pictures, once a folder was opened */
+    WfClasses *classes;  /* of pictures, once a folder was opened */
     WfRecipes recipes;
     const char *recipe;  /* its path */
     void *tree;          /* it, as JSON */
@@ -102,11 +105,14 @@ void wf_recipe_read(WfOpening *op, const char *path, uint64_t *hash);
 void wf_recipe_open(WfOpening *op, const WfOptions *o, uint64_t *hash);
 /* The first `most` categories, quoted, in order. */
 void wf_categories_print(const WfMap *m, int most, WfStr *out);
-/* The recipe once more, with lists in place of `auto`. */
+/* The recipe once more, with lists in place of `auto`, and the classes of pictures. */
 char *wf_recipe_learned(const WfOpening *op);
 const WfRecipe *wf_recipe_of(const WfOpening *op, const char *input); /* wf_recipe_none where there is none */
 bool wf_recipe_learns(const WfRecipe *r);  /* does it hold categories that the training data decide? */
 const char *wf_recipe_foreign(const WfRecipe *r, unsigned uses);      /* a key of another use; NULL: there is none */
+
+void wf_recipe_forget(WfRecipe *r, unsigned uses);                    /* that keys of these uses were given: nobody need obey them */
+int wf_class_number(const WfStrings *classes, const char *name);      /* -1: there is none of that name */
 
 typedef struct WfFormat {
     const char *name;    /* for messages */

@@ -6,7 +6,7 @@
 
 #include "data/private.h"
 
-typedef enum { KIND_NUMBER, KIND_WHOLE, KIND_NUMBERS, KIND_BOOL, KIND_DTYPE, KIND_WORD, KIND_SIZE, KIND_COLUMNS, KIND_CATEGORIES,
+typedef enum { KIND_NUMBER, KIND_WHOLE, KIND_NUMBERS, KIND_BOOL, KIND_DTYPE, KIND_WORD, KIND_SIZE, KIND_COLUMNS, KIND_CLASSES, KIND_CATEGORIES,
                KIND_FILL } Kind;
 
 typedef struct {
@@ -37,6 +37,7 @@ static const Key keys[] = {
     {"columns", KIND_COLUMNS, WF_USE_TABLE, AT(columns), ANY, {0}},
     {"categories", KIND_CATEGORIES, WF_USE_TABLE, AT(columns), ANY, {0}},
     {"fill", KIND_FILL, WF_USE_TABLE, AT(columns), ANY, {0}},
+    {"classes", KIND_CLASSES, WF_USE_CLASSES, AT(classes), ANY, {0}},
 };
 
 const WfRecipe wf_recipe_none;
@@ -55,6 +56,13 @@ bool wf_recipe_learns(const WfRecipe *r)
     for (int i = 0; i < r->columns.n; i++)
         any |= r->columns.at[i].text && !r->columns.at[i].closed;
     return any;
+}
+
+void wf_recipe_forget(WfRecipe *r, unsigned uses)
+{
+    for (size_t i = 0; i < WF_LEN(keys); i++)
+        if (uses & keys[i].use)
+            r->given &= ~(1u << i);
 }
 
 const char *wf_recipe_foreign(const WfRecipe *r, unsigned uses)
@@ -164,6 +172,20 @@ static void read_columns(const Reading *r, const json_t *v, WfRecipe *out)
     }
 }
 
+static void read_classes(const Reading *r, const json_t *v, WfStrings *out)
+{
+    if (!json_is_array(v) || !json_array_size(v))
+        wrong(r, "a list of the names of class folders is needed");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *item = json_array_get(v, i);
+        char *name = json_is_integer(item) ? wf_arena_printf(r->a, "%lld", (long long)json_integer_value(item))
+                                           : wf_arena_strdup(r->a, text(r, item));
+        if (wf_class_number(out, name) >= 0)
+            wrong(r, "%s is there twice", name);
+        WF_PUSH(r->a, out, name);
+    }
+}
+
 /* {column: [first, second, ..]} or {column: auto}. */
 static void read_categories(const Reading *r, const json_t *v, WfRecipe *out)
 {
@@ -248,6 +270,9 @@ static void read_key(const Reading *r, const json_t *v, WfRecipe *out)
         break;
     case KIND_COLUMNS:
         read_columns(r, v, out);
+        break;
+    case KIND_CLASSES:
+        read_classes(r, v, at);
         break;
     case KIND_CATEGORIES:
         read_categories(r, v, out);

@@ -160,9 +160,9 @@ static int64_t window_length(WfOpening *op, const WfDataFile *f, const WfDataInp
 {
     int64_t fixed = in->rank == 2 ? in->shape[1] : -1, asked = f->recipe->length;
     if (in->rank != 2 || (in->dtype != WF_I64 && in->dtype != WF_I32))
-        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, NULL,
-                   "data: input %s has type %s and %d dimensions; windows of tokens are i64[*, length] or i32[*, length]", in->name,
-                   wf_dtype_name(in->dtype), in->rank);
+        wf_fail_at(op->ctx, WF_E_DATA_SHAPE, f->path, in->help,
+                   "data: input %s has type %s and %d dimension%s; windows of tokens are i64[*, length] or i32[*, length]", in->name,
+                   wf_dtype_name(in->dtype), in->rank, in->rank == 1 ? "" : "s");
     if (fixed > 0 && asked && asked != fixed)
         wf_fail_at(op->ctx, WF_E_RECIPE, op->recipe, NULL, "recipe: length: %lld, but input %s was exported with %lld", (long long)asked,
                    in->name, (long long)fixed);

@@ -87,7 +87,8 @@ static void refuse(Fit *f, const char *what, bool strict)
     }
     if (counts.n)
         wf_fail_at(f->ctx, WF_E_WEIGHTS, places.at,
-                   f->wrong.n ? "Take the file that belongs to this model."
+                   f->wrong.n ? "Take the file that belongs to this model. Of a model with another head, leave these tensors out of the file and give "
+                                "--strict=false: what is missing keeps the model's values."
                               : "With --strict=false missing tensors keep the model's values, and unexpected ones are left out.",
                    "%s: it does not hold the model's %s: %s", f->file->path, what, counts.at);
 }

@@ -51,6 +51,19 @@ const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name)
     return "";
 }
 
+const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input)
+{
+    const char *loss = wf_exe_option(x, a, "loss"), *target = wf_exe_option(x, a, "target");
+    bool soft = !strcmp(wf_exe_option(x, a, "soft-target"), "true");
+    if (!*loss || !strcmp(loss, "none") || strcmp(input, *target ? target : "y"))
+        return NULL;
+    if ((!strcmp(loss, "cross_entropy") || !strcmp(loss, "nll")) && !soft)
+        return wf_arena_printf(a, "%s is the target of --loss %s: classes (i64) [N, ...] for scores [N, C, ...] of forward, N being the samples. Where "
+                               "forward gives [N, T, C] or [N * T, C], return [N, C, T], which .transpose(1, 2) makes, or the loss itself.", input, loss);
+    return wf_arena_printf(a, "%s is the target of --loss %s: of the type and the shape of what forward gives. Add or drop dimensions of "
+                           "size 1 (forward: .squeeze(1)), or convert the data.", input, loss);
+}
+
 int wf_exe_predictions(const WfExe *x)
 {
     const WfExeProgram *p = &x->program[WF_PROG_EVAL];

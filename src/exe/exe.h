@@ -179,6 +179,8 @@ const char *wf_exe_check_pairs(const WfExeProgram *p, int *call);
 int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
 /* A plan option as the executable records it, in the arena; "" when there is none of that name. */
 const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name);
+/* Is this input the target of a loss that an option names? Then what it must be, for an error's help; else NULL. */
+const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input);
 /* Which output of the evaluation form is called "predictions"; -1: none. */
 int wf_exe_predictions(const WfExe *x);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */

@@ -45,6 +45,29 @@ static WfVal weights_from(WfGraph *g, const char *file, const char *name, WfVal 
     return by_class ? v : wf_expand_like(g, v, x);
 }
 
+/* Classes are dimension 1 of the predictions, as in PyTorch. Tokens are what [N, T, C] has there instead: a size that the data choose,
+ * or that of the tokens that come in, while another is last. */
+static void check_classes(WfGraph *g, const char *target, WfVal x)
+{
+    const WfValue *v = wf_value(g, x);
+    const char *tokens = NULL;
+    if (v->rank < 3 || v->shape[v->rank - 1] == v->shape[1])
+        return;
+    for (int i = 0; i < g->inputs.n && !tokens; i++) {
+        const WfInput *in = &g->inputs.at[i];
+        const WfValue *u = wf_value(g, in->val);
+        if (in->role == WF_IN_USER && u->rank >= 2 && u->shape[1] == v->shape[1] && !wf_dtype_is_float(u->dtype) && strcmp(in->name, target))
+            tokens = in->name;
+    }
+    if (!tokens && wf_elit(g->exprs, v->shape[1], NULL))
+        return;
+    const WfNode *n = wf_producer(g, x);
+    wf_fail_at(g->ctx, WF_E_CLASSES, n ? wf_node_place(g, n) : NULL,
+               "Return .transpose(1, 2) of [N, T, C]; or compute the loss in forward, over .flatten(0, 1).",
+               "this loss takes scores [N, C, ...], the classes in dimension 1; forward gives %s, whose dimension 1 %s%s", wf_shape_text(g, x),
+               tokens ? "is the length of input " : "is chosen by the data", tokens ? tokens : "");
+}
+
 static WfVal class_loss(WfGraph *g, const WfOptions *o, WfVal x, const char *name, int reduction)
 {
     const WfValue *v = wf_value(g, x);
@@ -52,6 +75,7 @@ static WfVal class_loss(WfGraph *g, const WfOptions *o, WfVal x, const char *nam
     int r = 0;
     if (v->rank < 1)
         wf_fail(g->ctx, WF_E_NO_LOSS, "--loss needs an output with classes; the model's is %s", wf_shape_text(g, x));
+    check_classes(g, name, x);
     for (int i = 0; i < v->rank; i++) /* labels [N, d..] for [N, C, d..] */
         if (i != (v->rank > 1 ? 1 : 0))
             shape[r++] = v->shape[i];

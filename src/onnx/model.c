@@ -1,10 +1,8 @@
-/* A model of ONNX under construction, and the file: nodes in the graph's order, weights behind them as they lie in memory. The
- * numbers are those of onnx.proto. */
+/* A model of ONNX under construction: nodes in the graph's order. The numbers are those of onnx.proto. */
 #include "onnx/private.h"
 
 #include <string.h>
 
-enum { IR_VERSION = 8, OPSET = 18 };
 enum { ATTR_FLOAT = 1, ATTR_INT = 2, ATTR_STRING = 3, ATTR_INTS = 7, ATTR_STRINGS = 8 };
 
 int onnx_type(WfDtype t)
@@ -33,7 +31,14 @@ void onnx_begin(Onnx *x, const char *op)
     x->open[x->depth++].attributes = (WfStr){.arena = x->a};
 }
 
-void onnx_in(Onnx *x, const char *name) { pb_text(&x->open[x->depth - 1].node, 1, name ? name : ""); }
+/* An operand of a node that is being written. */
+static void operand(Onnx *x, WfStr *node, const char *name)
+{
+    pb_text(node, 1, name);
+    wf_map_put(x->read, name, 1);
+}
+
+void onnx_in(Onnx *x, const char *name) { operand(x, &x->open[x->depth - 1].node, name ? name : ""); }
 
 static void attribute(Onnx *x, const char *name, int type, WfStr *value)
 {
@@ -292,7 +297,7 @@ const char *onnx_value(Onnx *x, WfVal v)
     wf_fail_node(x->g, wf_producer(x->g, v), WF_E_ONNX, "ONNX export: its result %d has no ONNX form", t->index);
 }
 
-/* ---- the file ---- */
+/* ---- the graph ---- */
 
 static void value_info(Onnx *x, WfStr *graph, int field, const char *name, const WfValue *v)
 {
@@ -314,52 +319,6 @@ static void value_info(Onnx *x, WfStr *graph, int field, const char *name, const
     pb_text(&info, 1, name);
     pb_message(&info, 2, &type);
     pb_message(graph, field, &info);
-}
-
-/* What stands in front of the initializer's bytes. */
-static WfStr initializer_head(Onnx *x, const Initializer *c)
-{
-    WfStr inner = {.arena = x->a}, s = {.arena = x->a};
-    for (int d = 0; d < c->rank; d++)
-        pb_int(&inner, 1, c->shape[d]);
-    pb_int(&inner, 2, onnx_type(c->dtype));
-    pb_text(&inner, 8, c->name);
-    pb_head(&inner, 9, c->bytes);
-    pb_head(&s, 5, inner.n + c->bytes);
-    wf_str_putn(&s, inner.at, inner.n);
-    return s;
-}
-
-static void put(WfOut *o, const WfStr *s) { wf_out_write(o, s->n ? s->at : "", s->n); }
-
-static void write_file(Onnx *x, const WfStr *rest, const char *path)
-{
-    WfStr head = {.arena = x->a}, opset = {.arena = x->a};
-    uint64_t graph = x->nodes.n + rest->n;
-    WfStr *heads = WF_NEWN(x->a, WfStr, (size_t)x->initializers.n + 1);
-    for (int i = 0; i < x->initializers.n; i++) {
-        heads[i] = initializer_head(x, &x->initializers.at[i]);
-        graph += heads[i].n + x->initializers.at[i].bytes;
-    }
-    if (graph > INT32_MAX - 4096)
-        wf_fail_at(x->ctx, WF_E_ONNX, NULL, "Write the weights back into the .pt2 (-o trained.pt2), or into one file of weights (-o weights.safetensors).",
-                   "%s: the model has %.1f GB, and an ONNX file ends at 2 GB; nothing was written", path, (double)graph / 1e9);
-    pb_text(&opset, 1, "");
-    pb_int(&opset, 2, OPSET);
-    pb_int(&head, 1, IR_VERSION);
-    pb_text(&head, 2, "weft");
-    pb_text(&head, 3, weft_version());
-    pb_message(&head, 8, &opset);
-    pb_head(&head, 7, graph);
-    WfOut *o = wf_out_open(x->ctx, path);
-    put(o, &head);
-    put(o, &x->nodes);
-    put(o, rest);
-    for (int i = 0; i < x->initializers.n; i++) {
-        put(o, &heads[i]);
-        wf_out_write(o, x->initializers.at[i].data, x->initializers.at[i].bytes);
-    }
-    wf_out_commit(o);
 }
 
 static void write_nodes(Onnx *x)
@@ -425,7 +384,7 @@ void wf_onnx_write(WfCtx *ctx, WfGraph *func, WfOnnxData data, const char *path)
 {
     WfGraph *g = lower(func);
     WfArena *a = g->arena;
-    Onnx x = {.ctx = ctx, .a = a, .g = g, .data = data, .nodes.arena = a, .constants = wf_map_new(a), .sizes = wf_map_new(a)};
+    Onnx x = {.ctx = ctx, .a = a, .g = g, .data = data, .nodes.arena = a, .constants = wf_map_new(a), .read = wf_map_new(a), .sizes = wf_map_new(a)};
     WfStr rest = {.arena = a};
     x.name = WF_NEWN(a, const char *, (size_t)g->values.n + 1);
     x.used = WF_NEWN(a, bool, (size_t)g->inputs.n + 1);
@@ -436,7 +395,7 @@ void wf_onnx_write(WfCtx *ctx, WfGraph *func, WfOnnxData data, const char *path)
         if (out->role != WF_OUT_USER || !out->val)
             continue;
         WfStr node = {.arena = a}; /* gives the result its name */
-        pb_text(&node, 1, onnx_value(&x, out->val));
+        operand(&x, &node, onnx_value(&x, out->val));
         pb_text(&node, 2, out->name);
         pb_text(&node, 4, "Identity");
         pb_message(&x.nodes, 1, &node);
@@ -445,5 +404,5 @@ void wf_onnx_write(WfCtx *ctx, WfGraph *func, WfOnnxData data, const char *path)
     for (int i = 0; i < g->inputs.n; i++)
         if (x.used[i])
             value_info(&x, &rest, 11, g->inputs.at[i].name, wf_value(g, g->inputs.at[i].val));
-    write_file(&x, &rest, path);
+    onnx_write_file(&x, &rest, path);
 }

@@ -17,7 +17,8 @@ void pb_head(WfStr *s, int field, uint64_t n);
 
 /* ---- a model under construction: model.c ---- */
 
-typedef struct { const char *name; WfDtype dtype; int rank; int64_t shape[WF_MAX_RANK]; const void *data; size_t bytes; } Initializer;
+typedef struct { const char *name; WfDtype dtype; int rank; int64_t shape[WF_MAX_RANK]; const void *data; size_t bytes;
+                 uint64_t place; /* in the second file; 0: inside the model */ } Initializer;
 
 typedef struct {
     WfCtx *ctx;
@@ -26,6 +27,7 @@ typedef struct {
     WfOnnxData data;
     WfStr nodes;             /* NodeProtos, as fields of the graph */
     WF_VEC(Initializer) initializers;
+    WfMap *read;             /* names of nodes' operands */
     WfMap *constants;        /* content -> index of its initializer */
     WfMap *sizes;            /* text of a symbolic size -> 1 + index in size_names */
     WF_VEC(const char *) size_names;
@@ -68,6 +70,10 @@ const char *onnx_range(Onnx *x, WfDim n); /* i64 [n]: 0, 1, .. */
 const char *onnx_value(Onnx *x, WfVal v);
 void onnx_set(Onnx *x, const WfNode *n, int result, const char *name);
 const char *onnx_reshape(Onnx *x, const char *v, const WfDim *shape, int rank);
+
+/* ---- file.c ---- */
+
+void onnx_write_file(Onnx *x, const WfStr *rest, const char *path); /* rest: the graph's fields but nodes and initializers */
 
 /* ---- one row an op: ops.c ---- */
 

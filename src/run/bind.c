@@ -254,8 +254,8 @@ static void check_shapes(WfSession *s, const WfBinding *b)
         for (int d = 0; in->role == WF_XIN_USER && s->input[i] && d < in->rank; d++) {
             int64_t have = s->fed_shape[i * WF_EXE_RANK + d], want = ev(s, b, in->shape[d]);
             if (have != want)
-                wf_fail(s->ctx, WF_E_INPUT_SIZE, "input %s: dimension %d is %lld, but must be %lld", in->name, d,
-                        (long long)have, (long long)want);
+                wf_fail_at(s->ctx, WF_E_INPUT_SIZE, NULL, d ? wf_exe_target(x, s->ctx->arena, in->name) : NULL,
+                           "input %s: dimension %d is %lld, but must be %lld", in->name, d, (long long)have, (long long)want);
         }
     }
 }

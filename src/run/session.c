@@ -211,10 +211,11 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
         if (strcmp(in->name, name))
             continue;
         if (t->dtype != in->dtype)
-            wf_fail(s->ctx, WF_E_DATA_SHAPE, "input %s is %s, but the model wants %s", name, wf_dtype_name(t->dtype),
-                    wf_dtype_name(in->dtype));
+            wf_fail_at(s->ctx, WF_E_DATA_SHAPE, NULL, wf_exe_target(x, s->ctx->arena, name), "input %s is %s, but the model wants %s", name,
+                       wf_dtype_name(t->dtype), wf_dtype_name(in->dtype));
         if (t->rank != in->rank)
-            wf_fail(s->ctx, WF_E_DATA_SHAPE, "input %s has %d dimensions, but the model wants %d", name, t->rank, in->rank);
+            wf_fail_at(s->ctx, WF_E_DATA_SHAPE, NULL, wf_exe_target(x, s->ctx->arena, name), "input %s has %d dimension%s, but the model wants %d",
+                       name, t->rank, t->rank == 1 ? "" : "s", in->rank);
         memcpy(&s->fed_shape[i * WF_EXE_RANK], t->shape, (size_t)t->rank * sizeof *t->shape);
         s->input[i] = on_device(s, i, t);
         return;

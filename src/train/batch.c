@@ -14,7 +14,7 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
         if (e->role != WF_XIN_USER)
             continue;
         WfDataInput *d = &in[(*n)++];
-        *d = (WfDataInput){.name = e->name, .dtype = e->dtype, .rank = e->rank};
+        *d = (WfDataInput){.name = e->name, .dtype = e->dtype, .rank = e->rank, .help = wf_exe_target(x, a, e->name)};
         for (int k = 0; k < e->rank; k++)
             if (!wf_elit(x->exprs, e->shape[k], &d->shape[k]))
                 d->shape[k] = -1;

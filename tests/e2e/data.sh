@@ -175,8 +175,36 @@ check "the same bytes" cmp photos2/final.safetensors photos4/final.safetensors
 works "predictions of pictures without classes" "$weft" run "$vit" --data "x=photos/test/bee" --out p.safetensors
 works "info on them" "$weft" info p.safetensors
 check "a row for each" grep -qE 'predictions +f32\[5, ' out
-rm -r photos/test/cow
-fails "evaluation without a class" 1 "the folder has 2 classes (ape, ..), and the training data have 3 (ape, ..)" photos --eval-data x,y=photos/test --steps 1
+
+# Classes keep their numbers where folders are missing or more: they are written beside the weights.
+check "the classes are told" grep -qF '"ape", "bee", "cow"' photos1/recipe.yaml
+mkdir few rest && cp -r photos/test/bee photos/test/cow few && cp -r photos/test/ape rest
+evaluated() { "$weft" eval "$vit" --weights photos1/final.safetensors --metrics loss,accuracy "$@"; }
+works "evaluation of all three classes" evaluated --data x,y=photos/test
+cp out three.out
+works "of one" evaluated --data x,y=rest
+cp out one.out
+works "of the two others" evaluated --data x,y=few
+check "counts them as what they are: together they are all" python3 - <<'P'
+all3, one, two = ({k: float(v) for k, v in (line.split() for line in open(f))} for f in ("three.out", "one.out", "out"))
+for k in all3:
+    assert abs(15 * all3[k] - 5 * one[k] - 10 * two[k]) < 1e-5 * 15 * all3["loss"], (k, all3, one, two)  # sums in float32
+P
+cp out two.out
+works "with a recipe of its own, too" evaluated --data x,y=few --recipe photos.yaml
+check "the same" cmp out two.out
+check "and says where the classes are from" grep -qF "the classes of input y are those of photos1/recipe.yaml" err
+works "data that are no pictures, by the same weights" sh -c 'python3 "$0" plain.safetensors x=F32:4x3x16x16:rand y=I64:4:mod3 &&
+    "$1" eval "$2" --weights photos1/final.safetensors --data plain.safetensors --recipe none' "$source/tests/e2e/tensors.py" "$weft" "$vit"
+mkdir more && cp -r photos/test/. more && cp -r photos/test/bee more/elk
+fails "a class that training did not see" 1 "the folder elk is none of the 3 classes (ape, ..)" evaluated --data x,y=more
+fails "in a run's evaluation" 1 "the folder elk is none of the 3 classes (ape, ..)" photos --eval-data x,y=more --steps 1
+works "a run's evaluation without a class" photos --eval-data x,y=few --steps 1 --out few1
+echo 'y: {classes: [cow, ape, bee]}' >order.yaml
+works "an order of one's own" "$weft" train "$vit" --data x,y=photos/train --recipe order.yaml --steps 1 --threads 1 --out order
+check "is kept" grep -qF 'classes: ["cow", "ape", "bee"]' order/recipe.yaml
+echo 'y: {classes: [cow, ape, cow]}' >twice.yaml
+fails "a class twice" 2 "recipe: y.classes: cow is there twice" "$weft" train "$vit" --data x,y=photos/train --recipe twice.yaml --steps 1
 head -c 300 photos/train/bee/3.png >short.png && mv short.png photos/train/bee/3.png
 fails "a picture that is cut off" 1 "the picture cannot be read: it ends too early" photos --steps 15
 check "is named" grep -qF "photos/train/bee/3.png" err

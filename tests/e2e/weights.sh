@@ -200,6 +200,48 @@ assert b"predictions" in made
 P
 works "the same again" "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o gpt2.onnx
 check "has the same bytes" cmp gpt.onnx gpt2.onnx
+
+# Weights beside the model, as of 2 GB: here from 4 KB on.
+outside() { WEFT_ONNX_LIMIT=4K "$weft" export "$gpt/model.pt2" --weights tied.safetensors --predictions 1 -o "$1"; }
+mkdir big
+works "a model with its weights in a second file" outside big/gpt.onnx
+check "which is said" grep -qF "the weights are in big/gpt.onnx.data: keep it beside the model" err
+check "the same weights, each in its place" python3 - <<'P'
+from protobuf import fields
+def all_of(b, k):
+    return [v for n, v in fields(b) if n == k]
+def tensors(path):
+    graph, = all_of(open(path, "rb").read(), 7)
+    return {all_of(t, 8)[0]: t for t in all_of(graph, 5)}, all_of(graph, 1), [all_of(graph, k) for k in (11, 12)]
+whole, nodes, ends = tensors("gpt.onnx")
+split, same_nodes, same_ends = tensors("big/gpt.onnx")
+beside = open("big/gpt.onnx.data", "rb").read()
+assert whole.keys() == split.keys() and nodes == same_nodes and ends == same_ends
+assert beside.startswith(b"weights of an ONNX model, written by weft\n")
+read, places, outside = {v for node in nodes for v in all_of(node, 1)}, [(0, 64)], 0
+for name, t in whole.items():
+    raw, s = all_of(t, 9)[0], split[name]
+    assert name in read, f"nobody reads {name}"
+    assert [all_of(t, k) for k in (1, 2)] == [all_of(s, k) for k in (1, 2)]
+    if len(raw) < 1024:
+        assert all_of(s, 9) == [raw] and not all_of(s, 13) and not all_of(s, 14)
+        continue
+    entry = {all_of(e, 1)[0]: all_of(e, 2)[0] for e in all_of(s, 13)}
+    assert all_of(s, 14) == [1] and not all_of(s, 9) and entry.keys() == {b"location", b"offset", b"length"}
+    at, n = int(entry[b"offset"]), int(entry[b"length"])
+    assert entry[b"location"] == b"gpt.onnx.data" and at % 64 == 0 and beside[at:at + n] == raw, name
+    places.append((at, at + n))
+    outside += 1
+assert outside > 5 and all(a[1] <= b[0] for a, b in zip(sorted(places), sorted(places)[1:]))
+P
+cp big/gpt.onnx.data first.data
+works "again, over both" outside big/gpt.onnx
+check "the same bytes" cmp big/gpt.onnx.data first.data
+mv big/gpt.onnx big/first.onnx
+echo notes >big/gpt.onnx.data
+fails "over somebody else's file" 2 "big/gpt.onnx.data exists and does not hold the weights of an ONNX model of Weft's" outside big/gpt.onnx
+check "nothing was written" sh -c 'test ! -e big/gpt.onnx && test "$(cat big/gpt.onnx.data)" = notes && test "$(ls big | wc -l)" = 2'
+WEFT_ONNX_LIMIT=2Q fails "a limit that is no size" 2 "WEFT_ONNX_LIMIT=2Q: a size such as 64M or 1G is expected" "$weft" export "$gpt/model.pt2" -o z.onnx
 works "predictions without an output's number" "$weft" export "$gpt/model.pt2" -o gpt3.onnx
 fails "an output that needs the loss" 1 "nn.cross_entropy: ONNX export: ONNX has no operator for it" "$weft" export "$gpt/model.pt2" --predictions 0 -o z.onnx
 check "the Python line is named" grep -q "from .*make_fixtures.py:" err

@@ -1,5 +1,7 @@
 """ONNX models that Weft writes: onnxruntime computes what PyTorch does in evaluation mode, for every case of the spine."""
 import json
+import os
+import pathlib
 
 import numpy as np
 import onnx
@@ -54,6 +56,35 @@ def case(folder):
         assert leaves
     test.__name__ = f"test_{folder.name}"
     return test
+
+
+def test_weights_in_a_second_file_are_found():
+    """As those of more than 2 GB; here the limit is 1 KB. From another folder, as onnxruntime looks beside the model."""
+    folder = next(c for c in CASES if c.name == "resnet_tiny_bn_sgd")
+    pathlib.Path("there").mkdir()
+    weft("export", folder / "model.pt2", "-o", "one.onnx")
+    os.environ["WEFT_ONNX_LIMIT"] = "1K"
+    try:
+        weft("export", folder / "model.pt2", "-o", "there/two.onnx")
+    finally:
+        del os.environ["WEFT_ONNX_LIMIT"]
+    kept = onnx.load("there/two.onnx", load_external_data=False).graph.initializer
+    assert sum(t.data_location == onnx.TensorProto.EXTERNAL for t in kept) > 3
+    onnx.checker.check_model("there/two.onnx", full_check=True)
+    (one, model), (two, _) = session("one.onnx"), session("there/two.onnx")
+    g = torch.Generator().manual_seed(0)
+    feed = {i.name: torch.randn([4 if isinstance(d, str) else d for d in i.shape], generator=g).numpy() for i in one.get_inputs()}
+    got, want = two.run(None, feed)[0], one.run(None, feed)[0]
+    assert (got == want).all()  # the same nodes over the same weights
+
+
+def test_no_initializer_is_left_unread():
+    """onnxruntime warns of each that is."""
+    for folder in CASES[:6]:
+        weft("export", folder / json.loads((folder / "case.json").read_text())["model"], "-o", "model.onnx")
+        graph = onnx.load("model.onnx").graph
+        unread = {t.name for t in graph.initializer} - {n for node in graph.node for n in node.input}
+        assert not unread, (folder.name, unread)
 
 
 for folder in CASES:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -329,6 +330,63 @@ def test_what_cannot_be_exported_is_said():
     refused(lambda: weft.export(nn.Linear(4, 4), (x, x, y), loss="cross_entropy"), "forward does not take")
     refused(lambda: weft.export("net", (x, y)), "not a torch.nn.Module")
     refused(lambda: weft.Session(weft.export(nn.Linear(4, 4), (x, x), loss="mse"), dict(type="SGD", lr=1), clipnorm=1), "clipnorm", "clip-norm")
+
+
+class Tokens(nn.Module):
+    """Scores as sequence models have them; where 1: with the classes behind the samples."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.table, self.where = nn.Embedding(9, 9), where
+
+    def forward(self, x):
+        scores = self.table(x)
+        return scores.transpose(1, 2) if self.where == 1 else scores.flatten(0, 1) if self.where == 0 else scores
+
+
+def test_classes_that_are_not_in_dimension_1_are_told():
+    x, y = torch.randint(0, 9, (4, 6)), torch.randint(0, 9, (4, 6))
+    for shapes in None, "batch":
+        e = refused(lambda: weft.export(Tokens(2), (x, y), loss="cross_entropy", dynamic_shapes=shapes), "classes in dimension 1",
+                    "6, 9], whose dimension 1 is the length of input x", ".transpose(1, 2)", ".flatten(0, 1)", code="W0419")
+        assert "module table" in e.place, e.place
+    length = {"x": {1: torch.export.Dim("length", min=2, max=50)}}
+    refused(lambda: weft.export(Tokens(2), (x, y), loss="cross_entropy", dynamic_shapes=length), "length of input x", code="W0419")
+    right = weft.Session(weft.export(Tokens(1), (x, y), loss="cross_entropy"), dict(type="SGD", lr=0.1))
+    own = copy.deepcopy(Tokens(1))
+    own.load_state_dict(right.state_dict())
+    want = F.cross_entropy(own(x), y).item()
+    assert abs(right.step((x, y)) - want) < 1e-6 * want  # a mean of 24 float32
+    refused(lambda: right.step((x, y.flatten())), "has 1 dimension, but the model wants 2", "y is the target of --loss cross_entropy", "[N, ...]")
+    flat = weft.Session(weft.export(Tokens(0), (x, y), loss="cross_entropy"), dict(type="SGD", lr=0.1))
+    refused(lambda: flat.step((x, y)), "has 2 dimensions, but the model wants 1", "[N * T, C]")
+    line = weft.Session(weft.export(nn.Linear(4, 1), (torch.randn(6, 4), torch.randn(6, 1)), loss="mse"), dict(type="SGD", lr=0.1))
+    refused(lambda: line.step((torch.randn(6, 4), torch.randn(6))), "has 1 dimension", "the target of --loss mse", ".squeeze(1)")
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Embedding(5, 3), nn.Embedding(5, 3)
+
+    def forward(self, a, b):
+        return self.a(a) + self.b(b)
+
+
+def test_samples_that_are_one_tensor_stay_two_inputs():
+    """torch.export makes one of them; what was fed for the other changed nothing."""
+    one, two, y = torch.randint(0, 5, (8,)), torch.randint(0, 5, (8,)), torch.randint(0, 3, (8,))
+    torch.manual_seed(4)
+    model = Pair()
+    want = F.cross_entropy(model(one, two), y).item()
+    session = weft.Session(weft.export(model, (one, one, y), loss="cross_entropy"), dict(type="SGD", lr=0.1))
+    assert abs(session.step((one, two, y)) - want) < 1e-6 * want  # a mean of 8 float32
+    folder = tempfile.mkdtemp()
+    torch.export.save(torch.export.export(Pair().train(), (one, one)), folder + "/merged.pt2")
+    said = subprocess.run([WEFT, "compile", folder + "/merged.pt2", "--loss", "cross_entropy", "-o", folder + "/s.weft"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    said = subprocess.run([WEFT, "train", folder + "/s.weft", "--dry-run", "--data", folder + "/none.npz"], capture_output=True, text=True)
+    assert "the model reads no value of its input a" in said.stderr, said.stderr
 
 
 def test_verify_prints_what_differs():
