@@ -56,7 +56,7 @@ def _expression(e: Any) -> str:
         return f"{kind.lower()}({', '.join(parts)})"
     if kind == "Pow" and e.args[1].is_Integer and 0 < int(e.args[1]) < 8:
         return "(" + "*".join([parts[0]] * int(e.args[1])) + ")"
-    raise Error(f"the size {e} is of a form that Weft does not compute ({kind})", status="unsupported",
+    raise Error(f"the size {e} is of a form that Weft does not compute ({kind})", status="unsupported model",
                 hint="Compile with dynamic=False: one program for every shape.")
 
 
@@ -65,7 +65,7 @@ def _fixed(name: str, number: Any) -> Any:
     try:
         return bool(number) if isinstance(number, torch.SymBool) else float(number)
     except Exception as e:
-        raise Error(f"{name} is a number that only the data tell", status="unsupported", hint="Keep it a tensor.") from e
+        raise Error(f"{name} is a number that only the data tell", status="unsupported model", hint="Keep it a tensor.") from e
 
 
 class Builder:
@@ -93,7 +93,7 @@ class Builder:
         """An input; shape may hold symbols. wanted: backward gives its gradient."""
         shape = list(shape)
         if dtype not in DTYPES:
-            raise Error(f"input {name} is {dtype}, which Weft does not know", status="unsupported", hint="Types are " + ", ".join(NUMBERS) + ".")
+            raise Error(f"input {name} is {dtype}, which Weft does not know", status="unsupported model", hint="Types are " + ", ".join(NUMBERS) + ".")
         sizes = (ctypes.c_int64 * 8)(*[s if isinstance(s, int) else -1 for s in shape][:8])
         names = [size_text(s) for s in shape if not isinstance(s, int)]
         self.symbols.update(names)
@@ -142,7 +142,7 @@ class Builder:
             return _TEXT[a]
         if isinstance(a, str):
             return '"' + a.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        raise Error(f"an argument is {a!r}, which Weft does not take", status="unsupported")
+        raise Error(f"an argument is {a!r}, which Weft does not take", status="unsupported model")
 
     def add(self, node: Node) -> None:
         """One node of the graph that is neither placeholder nor output."""
@@ -159,7 +159,7 @@ class Builder:
         elif isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
             pass  # arithmetic of sizes: its users read the expression
         else:
-            raise Error(f"{getattr(target, '__name__', target)} is nothing that Weft compiles", status="unsupported", place=where(node))
+            raise Error(f"{getattr(target, '__name__', target)} is nothing that Weft compiles", status="unsupported model", place=where(node))
 
     def _operator(self, node: Node, op: torch._ops.OpOverload) -> None:
         place, name = where(node), str(op)

@@ -16,6 +16,10 @@ class Tensor(ctypes.Structure):
     _fields_ = [("dtype", c_int), ("rank", c_int), ("shape", c_int64 * 8), ("data", c_void_p)]
 
 
+class Pointers(c_void_p):
+    """An array of pointers, given as bytes: struct packs those faster than ctypes makes an array."""
+
+
 class Error(RuntimeError):
     """What C says when something fails.
 
@@ -76,8 +80,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_size_count": (c_int, [_handle]),
     "weft_size_name": (_text, [_handle, c_int]),
     "weft_frame_bytes": (_status, [_handle, POINTER(c_int64), POINTER(c_size_t)]),
-    "weft_run_forward": (_status, [_handle, POINTER(c_int64), c_uint64, POINTER(c_void_p), POINTER(c_void_p), c_void_p]),
-    "weft_run_backward": (_status, [_handle, POINTER(c_int64), POINTER(c_void_p), POINTER(c_void_p), POINTER(c_void_p), c_void_p]),
+    "weft_run_forward": (_status, [_handle, POINTER(c_int64), c_uint64, Pointers, Pointers, c_void_p]),
+    "weft_run_backward": (_status, [_handle, POINTER(c_int64), Pointers, Pointers, Pointers, c_void_p]),
     "weft_set": (_status, [_handle, _text, _text]),
     "weft_compile": (_status, [_handle]),
     "weft_save_compiled": (_status, [_handle, _text]),

@@ -160,6 +160,9 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
     torch = torch_module()
     if torch is None:
         raise Error("weft.export needs torch", status="environment", hint="pip install torch; weft.open works without.")
+    if torch.is_autocast_enabled("cpu"):
+        raise Error("torch.autocast is on, and Weft computes every op in the dtype of its operands", status="unsupported model",
+                    hint="Leave autocast away, or give the model the dtype: model.bfloat16().")
     if not isinstance(model, torch.nn.Module):
         raise Error(f"the model is a {type(model).__name__}, not a torch.nn.Module")
     quiet = [name or "the model" for name, m in model.named_modules() if not m.training]

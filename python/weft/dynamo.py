@@ -7,12 +7,14 @@ others    options of Weft by name, such as isa="amx" (`weft compile --help`)
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 import warnings
 from typing import Any, Callable
 
 import torch
 import torch.fx.traceback
+from torch._C._dynamo.guards import _empty_strided_cpu as _empty  # a quarter of the time of torch.empty
 from torch._guards import TracingContext
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -23,7 +25,8 @@ from ._lib import Context, Error, Tensor, handle_of, lib
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
 _stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
-_nothing = ctypes.create_string_buffer(64)  # what empty tensors point at
+_nothing = ctypes.create_string_buffer(64)
+_NOTHING = ctypes.addressof(_nothing)  # what empty tensors point at
 
 
 def stats(reset: bool = False) -> dict[str, int]:
@@ -44,7 +47,7 @@ def backend(gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[s
     if fallback not in (None, "eager"):
         raise Error(f'fallback is {fallback!r}; it may be "eager"')
     try:
-        region = _Region(gm, example_inputs, options)
+        region = _region(gm, example_inputs, options)
     except Error as e:
         if fallback != "eager" or e.status == "usage":
             raise
@@ -55,7 +58,33 @@ def backend(gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[s
     return region
 
 
+def _region(gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[str, Any]) -> "_Region":
+    nodes = list(gm.graph.nodes)
+    inside = [i for i, n in enumerate(nodes) if n.target is torch.amp.autocast_mode._enter_autocast]
+    if inside or torch.is_autocast_enabled("cpu"):
+        place = next(filter(None, map(where, nodes[inside[0]:])), "") if inside else ""  # of what comes first in it
+        raise Error("torch.autocast is on, and Weft computes every op in the dtype of its operands", status="unsupported model", place=place,
+                    hint="Leave autocast away, or give the model the dtype: model.bfloat16().")
+    try:
+        return _Region(gm, example_inputs, options)
+    except (Error, torch._dynamo.exc.TorchDynamoException):
+        raise
+    except Exception as e:
+        said = next((line for line in str(e).splitlines() if line.strip()), "")
+        raise Error(f"PyTorch cannot take the region apart into tensor operators: {type(e).__name__}: {said}", status="unsupported model",
+                    hint="Keep torch.func, subclasses of tensors and operators of your own out of what is compiled.") from e
+
+
 # ---- from dynamo's graph to ATen ----
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a region for make_fx. What torch.utils.checkpoint wraps is part of it: what is computed again is Weft's choice."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is torch.ops.higher_order.tag_activation_checkpoint:
+            return type(self)(args[0]).run(*args[1:])
+        return super().call_function(target, args, kwargs)
+
 
 def _aten(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> torch.fx.GraphModule:
     """The region over ATen operators as autograd would see them, with shapes (meta["val"]) and lines (meta["stack_trace"])."""
@@ -67,9 +96,9 @@ def _aten(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> torch.fx.Graph
 
     def run(*args: Any) -> Any:
         with torch.fx.traceback.preserve_node_meta():
-            return torch.fx.Interpreter(gm).run(*args)
+            return _Interpreter(gm).run(*args)
 
-    with mode:
+    with mode, torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):  # the caller's are not for what tracing saves
         return make_fx(run, pre_dispatch=True)(*fakes)
 
 
@@ -90,6 +119,16 @@ def _hint(size: Any) -> int:
 
 def _inverse(order: list[int]) -> list[int]:
     return [order.index(d) for d in range(len(order))]
+
+
+def _laid(t: Tensor, order: list[int] | None) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    """Shape, strides and dtype of a tensor whose dimensions, as they lie (order), are t's."""
+    shape, strides, step = list(t.shape[:t.rank]), [0] * t.rank, 1
+    for d in range(t.rank - 1, -1, -1):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    turn = _inverse(order) if order else range(t.rank)
+    return tuple(shape[d] for d in turn), tuple(strides[d] for d in turn), _TORCH[t.dtype]
 
 
 def _is_view(node: Any) -> bool:
@@ -163,7 +202,7 @@ class _Region:
             if node.op in ("call_function", "get_attr"):
                 builder.add(node)
             elif node.op not in ("placeholder", "output"):
-                raise Error(f"{node.op} {node.target} is nothing that Weft compiles", status="unsupported", place=where(node))
+                raise Error(f"{node.op} {node.target} is nothing that Weft compiles", status="unsupported model", place=where(node))
         self._outputs(builder, places, nodes[-1].args[0])
         self.random = any(_draws(n) for n in nodes)
         self.context.call(lib.weft_graph_finish, builder.program)
@@ -190,10 +229,10 @@ class _Region:
             if not isinstance(val, torch.Tensor):
                 continue
             if val.device.type != "cpu":
-                raise Error(f"{node.target} lies on {val.device}, and Weft computes on the processor", status="unsupported")
+                raise Error(f"{node.target} lies on {val.device}, and Weft computes on the processor", status="unsupported model")
             order = _dense_order(val)
             if order is None and isinstance(example, torch.nn.Parameter):
-                raise Error(f"{node.target} is a parameter with gaps in its memory (strides {tuple(val.stride())})", status="unsupported",
+                raise Error(f"{node.target} is a parameter with gaps in its memory (strides {tuple(val.stride())})", status="unsupported model",
                             hint="Make it dense: p.data = p.data.contiguous().")
             if order is None:
                 self.copied.append(i)
@@ -218,7 +257,7 @@ class _Region:
             if isinstance(r, Node) and isinstance(r.meta.get("val"), torch.Tensor):
                 uses[_storage(r)] = uses.get(_storage(r), 0) + 1
         self.results: list[tuple[Any, ...]] = []
-        self.back: list[list[int] | None] = []       # by output: how it is turned to lie as PyTorch's would
+        self.laid: list[list[int] | None] = []       # by output: its dimensions as they lie, when that is not row-major
         for r in results:
             if not isinstance(r, Node):
                 self.results.append(("constant", r))
@@ -226,7 +265,7 @@ class _Region:
             val = r.meta.get("val")
             if not isinstance(val, torch.Tensor):
                 if not isinstance(val, (int, float, torch.SymInt)):
-                    raise Error(f"{r.name} is a number that only the data tell", status="unsupported", place=where(r), hint="Return a tensor.")
+                    raise Error(f"{r.name} is a number that only the data tell", status="unsupported model", place=where(r), hint="Return a tensor.")
                 self.results.append(("size", val.node.expr) if isinstance(val, torch.SymInt) else ("constant", val))
                 continue
             if r in number:
@@ -249,19 +288,20 @@ class _Region:
                 turned = order is not None and order != list(range(len(order)))
                 if turned:
                     v = builder.emit("aten.permute", f"%{v}, {order}", f"{base.name}_as_wanted", where(base))
-                self.back.append(_inverse(order) if turned else None)
+                self.laid.append(order if turned else None)
                 builder.output(v, base.name)
             self.results.append(("view", ("output", made[base]), _replay(chain)) if chain else ("output", made[base]))
         self.outputs = len(made)
+        self.plain = self.results == [("output", k) for k in range(self.outputs)]
 
     def _names(self, ports: int) -> list[str]:
         return [lib.weft_port_name(self.session, ports, i).decode() for i in range(lib.weft_port_count(self.session, ports))]
 
-    def _shapes(self, ports: int, n: int, sizes: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    def _shapes(self, ports: int, orders: list[list[int] | None], sizes: Any) -> list[tuple[Any, ...]]:
         out, t = [], Tensor()
-        for i in range(n):
+        for i, order in enumerate(orders):
             self.context.call(lib.weft_port, self.session, ports, i, sizes, ctypes.byref(t))
-            out.append((tuple(t.shape[:t.rank]), _TORCH[t.dtype]))
+            out.append(_laid(t, order))
         return out
 
     def _ports(self, places: list[Node], examples: list[Any], wanted: list[bool]) -> None:
@@ -277,18 +317,22 @@ class _Region:
         for i in range(lib.weft_size_count(self.session)):
             name = lib.weft_size_name(self.session, i).decode()
             if name not in self.sizes:
-                raise Error(f"no input tells the size {name}", status="unsupported", hint="Compile with dynamic=False.")
+                raise Error(f"no input tells the size {name}", status="unsupported model", hint="Compile with dynamic=False.")
             self.symbols.append(self.sizes[name])
         for i in self.written:
             if wanted[i] or i in self.copied:
                 raise Error(f"{places[i].target} is changed in place, and " + ("requires a gradient" if wanted[i] else "has gaps in its memory"),
-                            status="unsupported", hint="Change a copy of it.")
+                            status="unsupported model", hint="Change a copy of it.")
             shared = [k for k, e in enumerate(examples) if k != i and isinstance(e, torch.Tensor) and e.untyped_storage().data_ptr() ==
                       examples[i].untyped_storage().data_ptr() and e.numel() and examples[i].numel()]
             if shared:
-                raise Error(f"{places[i].target} is changed in place, and shares its memory with {places[shared[0]].target}", status="unsupported",
+                raise Error(f"{places[i].target} is changed in place, and shares its memory with {places[shared[0]].target}", status="unsupported model",
                             hint="Change a copy of it.")
+        self.kept = [self.read.index(i) if i in self.read else -1 for i in self.inputs]  # by input port: which saved tensor
+        self.turned = [self.laid[k] for k in self.cotangents]
         self.constant = [k for k in range(self.outputs) if k not in self.cotangents]
+        self.pack_inputs, self.pack_outputs, self.pack_cotangents, self.pack_gradients = (  # pointers, one at least
+            struct.Struct(f"{n + 1}P").pack for n in (len(self.inputs), self.outputs, len(self.cotangents), len(self.gradients)))
         self.known: dict[tuple[int, ...], Any] = {}
         self.static = None if self.symbols else self._sized(())
 
@@ -297,7 +341,8 @@ class _Region:
         sizes = (ctypes.c_int64 * max(1, len(values)))(*values)
         frame = ctypes.c_size_t()
         self.context.call(lib.weft_frame_bytes, self.session, sizes, ctypes.byref(frame))
-        return sizes, frame.value, self._shapes(_OUTPUTS, self.outputs, sizes), self._shapes(_GRADIENTS, len(self.gradients), sizes)
+        return (sizes, frame.value, self._shapes(_OUTPUTS, self.laid, sizes),
+                self._shapes(_GRADIENTS, [self.order[i] for i in self.gradients], sizes))
 
     # ---- at every call ----
 
@@ -316,21 +361,21 @@ class _Region:
         given = inputs
         if self.copied:
             given = tuple(x.contiguous() if i in self.copied else x for i, x in enumerate(inputs))
+        plan = self._at(inputs)
         if not self.outputs and not self.written:
-            outputs = ()
+            outputs: Any = ()
         elif self.gradients and torch.is_grad_enabled():
-            outputs = _Call.apply(self, *given)
+            outputs = _Call.apply(self, plan, *given)
         else:
-            outputs = self.forward(given)[0]
+            outputs = self.forward(plan, given)[0]
         for i in self.written:
             torch.autograd.graph.increment_version(inputs[i])
-        return [self._result(r, inputs, outputs) for r in self.results]
+        return list(outputs) if self.plain else [self._result(r, inputs, outputs) for r in self.results]
 
     def _result(self, r: tuple[Any, ...], inputs: Any, outputs: Any) -> Any:
         kind = r[0]
         if kind == "output":
-            order = self.back[r[1]]
-            return outputs[r[1]] if order is None else outputs[r[1]].permute(order)
+            return outputs[r[1]]
         if kind == "input":
             return inputs[r[1]]
         if kind == "view":
@@ -339,27 +384,28 @@ class _Region:
             return int(r[1].subs({s: inputs[i] if d < 0 else inputs[i].shape[d] for s in r[1].free_symbols for i, d in [self.sizes[str(s)]]}))
         return r[1]
 
-    def _pointers(self, tensors: Any, which: list[int]) -> Any:
-        return (ctypes.c_void_p * (len(which) + 1))(*[None if i < 0 or tensors[i] is None else tensors[i].data_ptr() or ctypes.addressof(_nothing)
-                                                      for i in which])
-
-    def forward(self, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
+    def forward(self, plan: Any, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
         _stats["forward"] += 1
-        sizes, bytes_, shapes, _ = self._at(inputs)
-        outputs = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in shapes)
+        sizes, bytes_, shapes, _ = plan
+        outputs = tuple([_empty(*shape) for shape in shapes])
         frame = self.frames.take(bytes_) if bytes_ else None
         seed = int(torch.randint(0, 2**62, (), dtype=torch.int64)) if self.random else 0
-        self.context.call(lib.weft_run_forward, self.session, sizes, seed, self._pointers(inputs, self.inputs),
-                          self._pointers(outputs, list(range(len(outputs)))), frame.pointer if frame else None)
+        self.context.call(lib.weft_run_forward, self.session, sizes, seed,
+                          self.pack_inputs(*[0 if i < 0 else inputs[i].data_ptr() or _NOTHING for i in self.inputs], 0),
+                          self.pack_outputs(*[x.data_ptr() or _NOTHING for x in outputs], 0), frame.pointer if frame else None)
         return outputs, frame
 
-    def backward(self, frame: _Frame, inputs: dict[int, Any], cotangents: Any, values: Any) -> list[torch.Tensor]:
+    def backward(self, frame: _Frame, saved: Any, cotangents: Any, plan: Any) -> list[torch.Tensor]:
+        """saved: the inputs of self.read, in order."""
         _stats["backward"] += 1
-        sizes, _, _, shapes = values
-        gradients = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
-        seeds = [cotangents[k].contiguous() for k in self.cotangents]
-        self.context.call(lib.weft_run_backward, self.session, sizes, self._pointers(inputs, self.inputs),
-                          self._pointers(seeds, list(range(len(seeds)))), self._pointers(gradients, list(range(len(gradients)))), frame.pointer)
+        sizes, _, _, shapes = plan
+        gradients = [_empty(*shape) for shape in shapes]
+        seeds = [cotangents[k] if order is None else cotangents[k].permute(order) for k, order in zip(self.cotangents, self.turned)]
+        seeds = [x if x.is_contiguous() else x.contiguous() for x in seeds]
+        self.context.call(lib.weft_run_backward, self.session, sizes,
+                          self.pack_inputs(*[0 if i < 0 else saved[i].data_ptr() or _NOTHING for i in self.kept], 0),
+                          self.pack_cotangents(*[x.data_ptr() or _NOTHING for x in seeds], 0),
+                          self.pack_gradients(*[x.data_ptr() or _NOTHING for x in gradients], 0), frame.pointer)
         return gradients
 
 
@@ -367,27 +413,24 @@ class _Call(torch.autograd.Function):
     """A call of a region, as autograd sees it."""
 
     @staticmethod
-    def forward(ctx: Any, region: _Region, *inputs: Any) -> Any:
-        outputs, ctx.frame = region.forward(inputs)
-        ctx.region, ctx.n, ctx.values = region, len(inputs), region._at(inputs)
+    def forward(ctx: Any, region: _Region, plan: Any, *inputs: Any) -> Any:
+        outputs, ctx.frame = region.forward(plan, inputs)
+        ctx.region, ctx.plan, ctx.n = region, plan, len(inputs)
         ctx.save_for_backward(*[inputs[i] for i in region.read])
-        ctx.mark_non_differentiable(*[outputs[k] for k in region.constant])
+        if region.constant:
+            ctx.mark_non_differentiable(*[outputs[k] for k in region.constant])
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         if torch.is_grad_enabled():
-            raise Error("a region that Weft compiled has no second derivative (create_graph=True)", status="unsupported",
+            raise Error("a region that Weft compiled has no second derivative (create_graph=True)", status="unsupported model",
                         hint="Leave the part that is differentiated twice outside of torch.compile, or compile it with another backend.")
         region = ctx.region
-        inputs: list[Any] = [None] * ctx.n
-        for i, x in zip(region.read, ctx.saved_tensors):
-            inputs[i] = x
-        gradients = region.backward(ctx.frame, inputs, cotangents, ctx.values)
-        out: list[Any] = [None] * (ctx.n + 1)
+        gradients = region.backward(ctx.frame, ctx.saved_tensors, cotangents, ctx.plan)
+        out: list[Any] = [None] * (ctx.n + 2)
         for i, g in zip(region.gradients, gradients):
-            order = region.order[i]
-            out[i + 1] = g if order is None else g.permute(_inverse(order))
+            out[i + 2] = g
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             ctx.frame = None
         return tuple(out)

@@ -14,21 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import SOURCE, distance, run
+from compiled import TOLERANCE, batches, compiled, cross_entropy, mlp, of_mlp, raises, same
 import weft
 from weft import dynamo
-
-TOLERANCE = 1e-4
-
-
-def compiled(model, **more):
-    torch._dynamo.reset()
-    dynamo.stats(reset=True)
-    return torch.compile(model, backend=dynamo.backend, **more)
-
-
-def same(a, b, what):
-    d = distance(a, b)
-    assert d <= TOLERANCE, f"{what}: {d:.2e} from eager"
 
 
 def both(model, batches, loss=lambda out, y: out, lr=0.05, tolerance=TOLERANCE, **more):
@@ -57,24 +45,6 @@ def both(model, batches, loss=lambda out, y: out, lr=0.05, tolerance=TOLERANCE, 
         for (name, p), q in zip(eager.state_dict().items(), other.state_dict().values()):
             assert distance(p, q) <= tolerance, f"step {i}: {name} is {distance(p, q):.2e} away"
     return other
-
-
-def cross_entropy(out, y):
-    return F.cross_entropy(out.flatten(0, -2), y.flatten())
-
-
-def batches(n, x, y):
-    torch.manual_seed(2)
-    return [((x(),), y()) for _ in range(n)]
-
-
-def mlp():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
-
-
-def of_mlp(n=4, rows=8):
-    return batches(n, lambda: torch.randn(rows, 16), lambda: torch.randint(0, 10, (rows,)))
 
 
 class Block(nn.Module):
@@ -220,15 +190,6 @@ def test_backward_twice():
     for p, q in zip(a.parameters(), b.parameters()):
         same(q.grad, p.grad, "gradient of two backwards")
     raises(RuntimeError, "backward through the graph a second time", loss.backward)
-
-
-def raises(kind, text, fn, *args):
-    try:
-        fn(*args)
-    except kind as e:
-        assert text in str(e), f"{text!r} is not in: {e}"
-        return e
-    raise AssertionError(f"nothing was raised; expected {text!r}")
 
 
 def test_a_changed_weight_is_told():

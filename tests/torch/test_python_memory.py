@@ -33,6 +33,8 @@ def kind_of_python(t):
         return "handle"
     if t is _lib.LOG:
         return "function"
+    if t is _lib.Pointers:
+        return "->handle"
     inner = t._type_
     return {_lib.Tensor: "->tensor", ctypes.c_void_p: "->handle", ctypes.c_char_p: "->text"}.get(inner) or "->" + KINDS[inner]
 
