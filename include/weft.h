@@ -174,8 +174,10 @@ WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out)
 WEFT_API weft_status weft_metric(weft_session *session, const char *name, double *out);
 
 /* Evaluation over any number of batches: begin; then for each feed it and weft_evaluate, which runs the evaluation form (loss: of
- * this batch; may be NULL; weft_rows says how many rows count); then end, which adds up the ranks that the session joined (each calls
- * it). metrics: "loss,accuracy,f1", what `weft eval --metrics` takes; NULL: the loss, and accuracy where there are classes. */
+ * this batch, padding with it; may be NULL; weft_rows says how many rows count); then end, which adds up the ranks that the session
+ * joined (each calls it). A batch may have fewer rows than the export's, where that is fixed: it is filled up in memory of the
+ * evaluation, and the rows that were fed count. metrics: "loss,accuracy,f1", what `weft eval --metrics` takes; NULL: the loss, and
+ * accuracy where there are classes. */
 WEFT_API weft_status weft_evaluate_begin(weft_session *session, const char *metrics);
 WEFT_API weft_status weft_evaluate(weft_session *session, double *loss);
 WEFT_API weft_status weft_evaluate_end(weft_session *session);

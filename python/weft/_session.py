@@ -287,7 +287,7 @@ class Session:
 
         metrics  "loss,accuracy,top5,f1,perplexity,mse,mae" or a list; default: the loss, and accuracy where there are classes
 
-        A last batch with fewer rows needs an export with dynamic_shapes="batch". Raises Error."""
+        A last batch may have fewer rows, which count as they are. Raises Error."""
         names = metrics if isinstance(metrics, str) or metrics is None else ",".join(metrics)
         live = self._c
         live.context.call(lib.weft_evaluate_begin, live.handle, names.encode() if names is not None else None)

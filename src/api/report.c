@@ -12,6 +12,9 @@ struct WfEvaluation {
     WfTensor *inputs; /* of a batch, by input of the executable */
     int64_t ignore;
     bool done;        /* finished: values can be asked for */
+    WfTensor *given;  /* a batch with fewer rows than the export's */
+    void **room;      /* where it is filled up, by input */
+    size_t *room_bytes;
 };
 
 static void do_begin(void *v)
@@ -26,6 +29,9 @@ static void do_begin(void *v)
     e->metrics = wf_metrics_new(c->ctx, s->arena, names, NULL);
     e->inputs = WF_NEWN(s->arena, WfTensor, (size_t)s->program->exe->n_inputs + 1);
     e->ignore = wf_metrics_ignored(s->program->exe, s->arena);
+    e->given = WF_NEWN(s->arena, WfTensor, (size_t)s->program->exe->n_inputs + 1);
+    e->room = WF_NEWN(s->arena, void *, (size_t)s->program->exe->n_inputs + 1);
+    e->room_bytes = WF_NEWN(s->arena, size_t, (size_t)s->program->exe->n_inputs + 1);
     wf_metrics_begin(e->metrics);
     s->measured = e;
 }
@@ -42,6 +48,62 @@ static void need_begun(const Call *c)
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "no evaluation has begun: weft_evaluate_begin comes first");
 }
 
+/* The rows of the export where the first input with rows has fewer; 0: it has not. */
+static int64_t fuller(const WfExe *x, const WfTensor *fed)
+{
+    int64_t size;
+    for (int i = 0; i < x->n_inputs; i++)
+        if (fed[i].data && fed[i].rank)
+            return wf_elit(x->exprs, x->inputs[i].shape[0], &size) && fed[i].shape[0] > 0 && fed[i].shape[0] < size ? size : 0;
+    return 0;
+}
+
+/* Memory of the evaluation for the batch, in place of the caller's: room for all of its rows. */
+static void make_room(WfCtx *ctx, struct WfEvaluation *e, WfArena *a, WfMeasured *b)
+{
+    for (int i = 0; i < b->exe->n_inputs; i++) {
+        WfTensor *t = &e->inputs[i];
+        int64_t size;
+        if (!t->data || !t->rank || !wf_elit(b->exe->exprs, b->exe->inputs[i].shape[0], &size) || size != b->count)
+            continue;
+        if (t->shape[0] != b->given)
+            wf_fail(ctx, WF_E_DATA_SHAPE, "input %s has %lld rows, in a batch of %lld", t->name, (long long)t->shape[0], (long long)b->given);
+        size_t given = t->bytes;
+        t->bytes = wf_mul_size(given / (size_t)b->given, (size_t)b->count);
+        if (e->room_bytes[i] < t->bytes) {
+            e->room[i] = wf_arena_alloc(a, t->bytes);
+            e->room_bytes[i] = t->bytes;
+        }
+        memcpy(e->room[i], t->data, given);
+        t->data = e->room[i];
+        t->shape[0] = b->count;
+    }
+}
+
+typedef struct { weft_session *s; const WfMeasured *b; } Filled;
+
+static void run_filled(void *v)
+{
+    Filled *f = v;
+    wf_metrics_run(f->s->measured->metrics, f->s->run, f->b);
+}
+
+/* A batch of fewer rows than the export's. What the caller fed is what is fed afterwards. */
+static void evaluate_filled(weft_session *s, WfMeasured *b)
+{
+    struct WfEvaluation *e = s->measured;
+    WfTensor *given = e->given;
+    memcpy(given, e->inputs, (size_t)b->exe->n_inputs * sizeof *given);
+    make_room(s->program->ctx, e, s->arena, b);
+    Filled f = {s, b};
+    weft_status failed = wf_guard(s->program->ctx, run_filled, &f);
+    for (int i = 0; i < b->exe->n_inputs; i++)
+        if (given[i].data)
+            wf_session_feed(s->run, given[i].name, &given[i]);
+    if (failed)
+        wf_reraise(s->program->ctx, failed);
+}
+
 static void do_evaluate(void *v)
 {
     Call *c = v;
@@ -54,17 +116,19 @@ static void do_evaluate(void *v)
         e->inputs[i] = wf_session_fed(s->run, i);
         b.count = e->inputs[i].data && e->inputs[i].rank ? e->inputs[i].shape[0] : b.count;
     }
-    int64_t rows = wf_session_rows(s->run);
+    int64_t rows = wf_session_rows(s->run), all = fuller(x, e->inputs);
+    b.given = b.count;
     b.valid = rows >= 0 && rows < b.count ? rows : b.count;
-    wf_session_forward(s->run, true);
+    if (all && s->comm && wf_exe_speaks(x, WF_PROG_EVAL))
+        wf_fail(c->ctx, WF_E_UNEVEN, "the model's forward pass has collectives, so all ranks evaluate batches of %lld rows, but this one has %lld",
+                (long long)all, (long long)b.given);
     s->last = WF_PROG_EVAL;
-    int output = wf_exe_predictions(x);
-    if (output >= 0) {
-        WfTensor p;
-        wf_session_output(s->run, WF_PROG_EVAL, output, &p);
-        wf_metrics_add(e->metrics, &b, &p);
+    if (all) {
+        b.count = all;
+        evaluate_filled(s, &b);
+    } else {
+        wf_metrics_run(e->metrics, s->run, &b);
     }
-    wf_metrics_add_loss(e->metrics, s->run, wf_session_loss(s->run), &b);
 }
 
 weft_status weft_evaluate(weft_session *session, double *loss)

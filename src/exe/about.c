@@ -15,6 +15,24 @@ static void check_batch(WfCtx *ctx, const WfExeSymbol *s, int64_t want)
                 (long long)want, (long long)lo, (long long)s->factor);
 }
 
+bool wf_exe_fits(const WfExe *x, int64_t rows)
+{
+    int64_t lo, hi;
+    if (!x->n_symbols)
+        return false;
+    wf_exe_sizes(&x->symbols[0], &lo, &hi);
+    return rows >= lo && (rows - x->symbols[0].plus) % x->symbols[0].factor == 0;
+}
+
+bool wf_exe_speaks(const WfExe *x, WfProgramKind kind)
+{
+    const WfExeProgram *p = &x->program[kind];
+    bool any = false;
+    for (int c = 0; c < p->n_calls; c++)
+        any |= p->calls[c].kind == WF_CALL_START;
+    return any;
+}
+
 int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
 {
     for (int i = 0; i < x->n_inputs; i++) {

@@ -177,6 +177,10 @@ int64_t wf_exe_usual(const WfExeSymbol *s);
 const char *wf_exe_check_pairs(const WfExeProgram *p, int *call);
 /* Rows in a batch: the export's first dimension, or --batch-size where that is symbolic. */
 int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o);
+/* Can `rows` samples be a batch of their own? */
+bool wf_exe_fits(const WfExe *x, int64_t rows);
+/* Do ranks speak with each other within the program? */
+bool wf_exe_speaks(const WfExe *x, WfProgramKind kind);
 /* A plan option as the executable records it, in the arena; "" when there is none of that name. */
 const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name);
 /* Is this input the target of a loss that an option names? Then what it must be, for an error's help; else NULL. */

@@ -200,7 +200,7 @@ int64_t wf_metrics_ignored(const WfExe *x, WfArena *a)
     return *given ? strtoll(given, NULL, 10) : -100;
 }
 
-void wf_metrics_add(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
+static void add(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
 {
     if (!wf_dtype_is_float(p->dtype) || !p->rank || b->count < 1)
         return;
@@ -208,7 +208,7 @@ void wf_metrics_add(WfMetrics *m, const WfMeasured *b, const WfTensor *p)
     add_values(m, b, p);
 }
 
-void wf_metrics_add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasured *b)
+static void add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasured *b)
 {
     double sum, share;
     if (wf_session_metric(s, WF_PROG_EVAL, "loss_sum", &sum) && wf_session_metric(s, WF_PROG_EVAL, "loss_count", &share)) {
@@ -218,6 +218,69 @@ void wf_metrics_add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasur
         m->loss += loss * (double)b->valid;
         m->weight += (double)b->valid;
     }
+}
+
+/* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does. */
+static int classes_input(const WfMetrics *m, const WfExe *x)
+{
+    const char *loss = wf_exe_option(x, m->a, "loss"), *target = wf_exe_option(x, m->a, "target");
+    if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) || !strcmp(wf_exe_option(x, m->a, "soft-target"), "true"))
+        return -1;
+    for (int i = 0; i < x->n_inputs; i++)
+        if (x->inputs[i].role == WF_XIN_USER && x->inputs[i].dtype == WF_I64 && !strcmp(x->inputs[i].name, *target ? target : "y"))
+            return i;
+    return -1;
+}
+
+/* Feeds the batch; its rows from `from` on become the first again. */
+static void feed(WfSession *s, const WfMeasured *b, int64_t from)
+{
+    for (int i = 0; i < b->exe->n_inputs; i++) {
+        const WfTensor *t = &b->inputs[i];
+        if (!t->data)
+            continue;
+        size_t row = t->bytes / (size_t)b->count;
+        for (int64_t k = from; k < b->count && t->shape[0] == b->count; k++)
+            memcpy((uint8_t *)(uintptr_t)t->data + (size_t)k * row, t->data, row);
+        WfTensor fed = wf_session_fed(s, i);
+        if (fed.data != t->data || fed.shape[0] != t->shape[0])
+            wf_session_feed(s, t->name, t);
+    }
+}
+
+/* A loss that cannot ignore the padding, which is the first row again, is freed of it: the loss of that row, from a batch of
+ * nothing else, is taken out of the mean over the batch. */
+static double without_padding(WfSession *s, const WfMeasured *b, double mean)
+{
+    feed(s, b, 1);
+    wf_session_forward(s, true);
+    double row = wf_session_loss(s);
+    return isfinite(row) ? (mean * (double)b->count - row * (double)(b->count - b->valid)) / (double)b->valid : mean;
+}
+
+void wf_metrics_run(WfMetrics *m, WfSession *s, const WfMeasured *b)
+{
+    bool filled = b->given < b->count, masks = wf_session_masks(s, WF_PROG_EVAL);
+    int ignoring = filled && !masks ? classes_input(m, b->exe) : -1, output = wf_exe_predictions(b->exe);
+    feed(s, b, b->given);
+    if (ignoring >= 0) {
+        const WfTensor *y = &b->inputs[ignoring];
+        int64_t each = elements_of(y) / b->count;
+        for (int64_t k = b->given * each; k < b->count * each; k++)
+            ((int64_t *)(uintptr_t)y->data)[k] = b->ignore;
+    }
+    if (filled && masks)
+        wf_session_set_rows(s, b->valid);
+    wf_session_forward(s, true);
+    double loss = wf_session_loss(s);
+    if (output >= 0) {
+        WfTensor p;
+        wf_session_output(s, WF_PROG_EVAL, output, &p);
+        add(m, b, &p);
+    }
+    if (filled && !masks && ignoring < 0)
+        loss = without_padding(s, b, loss);
+    add_loss(m, s, loss, b);
 }
 
 /* Adds the values of all ranks, in order of rank; every rank gets the sums. */

@@ -27,9 +27,10 @@ void wf_micro_print(const WfMicroTable *t, const char *device, int64_t others, W
 /* What an evaluation found: one value a metric; NaN where there is none. */
 typedef struct WfMetrics WfMetrics;
 
-/* A batch that the evaluation form has run over: what it was fed, by input of the executable (no data: was not), of `count` rows
- * of which the first `valid` count; `ignore`: the label that stands for none. */
-typedef struct { const WfExe *exe; const WfTensor *inputs; int64_t count, valid, ignore; } WfMeasured;
+/* A batch of an evaluation: what is fed, by input of the executable (no data: is not), of `count` rows. The first `given` lie there, and the
+ * first `valid` are samples. Where given < count the memory is the evaluation's, which fills it up. `ignore`: the label that stands for
+ * none. */
+typedef struct { const WfExe *exe; const WfTensor *inputs; int64_t count, given, valid, ignore; } WfMeasured;
 
 /* names: "loss,f1", NULL: loss and accuracy; best: which to watch (NULL: accuracy where there is one, else the loss). Raises
  * WEFT_ERR_USAGE for a name that is none. */
@@ -37,10 +38,8 @@ WfMetrics *wf_metrics_new(WfCtx *ctx, WfArena *a, const char *names, const char 
 void wf_metrics_begin(WfMetrics *m);
 /* The label that --loss leaves out of its mean. */
 int64_t wf_metrics_ignored(const WfExe *x, WfArena *a);
-/* Adds the rows that count, with their predictions. */
-void wf_metrics_add(WfMetrics *m, const WfMeasured *b, const WfTensor *p);
-/* Adds their loss, after the session's evaluation form has run over them. */
-void wf_metrics_add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasured *b);
+/* Runs the evaluation form over the batch and adds its samples, their predictions and their loss. */
+void wf_metrics_run(WfMetrics *m, WfSession *s, const WfMeasured *b);
 /* Adds up the ranks (NULL: this process alone). Raises WEFT_ERR_USAGE when a metric that was asked for has nothing that it could be
  * computed from. */
 void wf_metrics_finish(WfMetrics *m, WfComm *comm);

@@ -25,15 +25,6 @@ WfDataInput *wf_train_inputs(WfArena *a, const WfExe *x, int *n)
     return in;
 }
 
-bool wf_loop_fits(const WfExe *x, int64_t count)
-{
-    int64_t lo, hi;
-    if (!x->n_symbols)
-        return false;
-    wf_exe_sizes(&x->symbols[0], &lo, &hi);
-    return count >= lo && (count - x->symbols[0].plus) % x->symbols[0].factor == 0;
-}
-
 void *wf_batch_memory(WfArena *a, size_t bytes)
 {
     uint8_t *p = wf_arena_alloc(a, bytes < SIZE_MAX - 64 ? bytes + 64 : bytes);
@@ -129,26 +120,11 @@ void wf_loop_tensors(const WfLoop *l, const WfDataset *d, int64_t count, WfTenso
             out[i] = rows_of(l, d, k++, 0, count);
 }
 
-int wf_loop_ignoring(const WfLoop *l)
-{
-    const char *loss = wf_exe_option(l->t->exe, l->t->arena, "loss"), *target = wf_exe_option(l->t->exe, l->t->arena, "target");
-    if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) ||
-        !strcmp(wf_exe_option(l->t->exe, l->t->arena, "soft-target"), "true"))
-        return -1;
-    for (int i = 0; i < l->n_inputs; i++)
-        if (!strcmp(l->inputs[i].name, *target ? target : "y"))
-            return i;
-    return -1;
-}
-
-void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring)
+void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count)
 {
     for (int i = 0; i < l->n_inputs; i++) {
-        const WfColumn *c = &d->columns[i];
         WfDataFault fault = {0};
         if (!wf_dataset_read(d, i, l->epoch, l->index, count, l->buffer[i], &fault))
             wf_data_raise(l->t->ctx, &fault);
-        for (int64_t k = valid * c->sample_elements; i == ignoring && k < count * c->sample_elements; k++)
-            ((int64_t *)l->buffer[i])[k] = l->ignore;
     }
 }

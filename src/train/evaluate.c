@@ -5,27 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The padding of a batch is its first row again. A loss that cannot ignore it is freed of it: the loss of that row, from
- * a batch of nothing else, is taken out of the mean over the batch. */
-static double without_padding(WfLoop *l, const WfDataset *d, double mean, int64_t count, int64_t valid)
-{
-    for (int64_t i = 0; i < count; i++)
-        l->index[i] = l->index[0];
-    wf_loop_read(l, d, count, count, -1);
-    wf_loop_hand_in(l, d, 0, count);
-    wf_session_forward(l->t->session, true);
-    double row = wf_session_loss(l->t->session);
-    return isfinite(row) ? (mean * (double)count - row * (double)(count - valid)) / (double)valid : mean;
-}
-
-bool wf_loop_speaks(const WfLoop *l)
-{
-    const WfExeProgram *p = &l->t->exe->program[WF_PROG_EVAL];
-    bool any = false;
-    for (int c = 0; c < p->n_calls; c++)
-        any |= p->calls[c].kind == WF_CALL_START;
-    return any && l->ranks > 1;
-}
+bool wf_loop_speaks(const WfLoop *l) { return l->ranks > 1 && wf_exe_speaks(l->t->exe, WF_PROG_EVAL); }
 
 static void check_rounds(const WfLoop *l, const WfDataset *d)
 {
@@ -39,38 +19,23 @@ static void check_rounds(const WfLoop *l, const WfDataset *d)
 /* Fills m with what the first `most` rows of d give. */
 static void evaluate(WfLoop *l, const WfDataset *d, WfMetrics *m, int64_t most)
 {
-    WfSession *s = l->t->session;
-    int output = wf_exe_predictions(l->t->exe);
-    bool masks = wf_session_masks(s, WF_PROG_EVAL);
-    int ignoring = masks ? -1 : wf_loop_ignoring(l);
     int64_t samples = most < d->samples ? most : d->samples;
     check_rounds(l, d);
-    l->ignore = wf_metrics_ignored(l->t->exe, l->t->arena);
+    int64_t ignore = wf_metrics_ignored(l->t->exe, l->t->arena);
     WfTensor *inputs = WF_NEWN(l->t->arena, WfTensor, (size_t)l->t->exe->n_inputs + 1);
     wf_metrics_begin(m);
     /* each rank its batches, in parts of its own size */
     for (int64_t at = l->rank * l->batch; at < samples; at += l->rows + ((at + l->rows) % l->batch ? 0 : l->batch * (l->ranks - 1))) {
         int64_t valid = samples - at < l->rows ? samples - at : l->rows;
-        int64_t count = wf_loop_fits(l->t->exe, valid) ? valid : l->rows;
+        int64_t count = wf_exe_fits(l->t->exe, valid) ? valid : l->rows;
         wf_check_cancel(l->t->ctx);
         for (int64_t i = 0; i < count; i++)
             l->index[i] = at + (i < valid ? i : 0); /* padding: the first row again */
-        wf_loop_read(l, d, count, valid, ignoring);
-        wf_loop_hand_in(l, d, 0, count);
-        if (valid < count && masks)
-            wf_session_set_rows(s, valid);
-        wf_session_forward(s, true);
-        WfTensor p;
-        double loss = wf_session_loss(s);
-        WfMeasured b = {l->t->exe, inputs, count, valid, l->ignore};
-        if (output >= 0) {
-            wf_loop_tensors(l, d, count, inputs);
-            wf_session_output(s, WF_PROG_EVAL, output, &p);
-            wf_metrics_add(m, &b, &p);
-        }
-        if (ignoring < 0 && valid < count && !masks)
-            loss = without_padding(l, d, loss, count, valid);
-        wf_metrics_add_loss(m, s, loss, &b);
+        wf_loop_read(l, d, valid);
+        l->fed.data = d;
+        l->fed.first = 0;
+        wf_loop_tensors(l, d, count, inputs);
+        wf_metrics_run(m, l->t->session, &(WfMeasured){l->t->exe, inputs, count, valid, valid, ignore});
     }
     wf_metrics_finish(m, l->t->comm);
 }

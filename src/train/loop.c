@@ -19,7 +19,7 @@ static void next_part(WfLoop *l, const WfOrder *order, int64_t own, int64_t part
         l->buffer = wf_ahead_next(l->ahead); /* evaluation may use it, too: it is this thread's until the next batch */
     } else if (part == 0) {
         wf_order_batch(order, batch, l->batch, l->index);
-        wf_loop_read(l, l->data, l->batch, l->batch, -1);
+        wf_loop_read(l, l->data, l->batch);
     }
     l->waited += wf_now() - begin;
     l->fed.order = *order;
@@ -164,10 +164,10 @@ static void plan_epochs(WfLoop *l)
     l->per_epoch = samples / l->batch / batches;
     if (strcmp(wf_exe_option(l->t->exe, l->t->arena, "last-batch"), "drop"))
         l->per_epoch += samples > l->per_epoch * l->batch * batches;
-    bool fit = !rest || wf_loop_fits(l->t->exe, rest);
+    bool fit = !rest || wf_exe_fits(l->t->exe, rest);
     for (int i = 0; l->schedule && i < l->schedule->table->rows.n; i++) {
         int64_t n = rest % l->schedule->table->rows.at[i].rows;
-        fit &= !n || wf_loop_fits(l->t->exe, n);
+        fit &= !n || wf_exe_fits(l->t->exe, n);
     }
     if (l->cut && !fit) {
         int64_t lo = l->batch, hi;

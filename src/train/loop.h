@@ -41,23 +41,17 @@ typedef struct {
     WfMark mark;         /* where the run stands */
     int64_t from, saved; /* the step after which this process began; that of the newest checkpoint */
     bool together;       /* all ranks are at the same place, or there is one */
-    int64_t ignore;      /* the label that the loss leaves out */
     WfMetrics *measured; /* of the last evaluation */
     bool told_nan;       /* that the loss is not finite */
     bool stopped;        /* --early-stop: its patience is over */
     int rank, ranks;     /* rank 0 speaks and writes */
 } WfLoop;
 
-/* Can `count` samples be a batch of their own? */
-bool wf_loop_fits(const WfExe *x, int64_t count);
 void wf_loop_allocate(WfLoop *l); /* index and buffers of a batch */
 /* Gathers batches ahead when they are large enough to pay for a thread, which ends with the arena. */
 void wf_loop_start_ahead(WfLoop *l, WfArena *a);
-/* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does.
- */
-int wf_loop_ignoring(const WfLoop *l);
-/* Gathers `count` rows; classes from row `valid` on are such that the loss ignores them, where it can. */
-void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count, int64_t valid, int ignoring);
+/* Gathers `count` rows. */
+void wf_loop_read(WfLoop *l, const WfDataset *d, int64_t count);
 /* Feeds `count` of the rows in the buffers, from row `first` on. */
 void wf_loop_hand_in(WfLoop *l, const WfDataset *d, int64_t first, int64_t count);
 /* The samples of the rows fed last, for messages. */

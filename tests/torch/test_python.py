@@ -216,6 +216,44 @@ def test_evaluation_is_pytorchs():
     refused(lambda: session.evaluate(data, "accurate"), "no metric 'accurate'")
 
 
+class OwnLoss(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.model(x), y), self.model(x)
+
+
+def test_a_last_batch_of_fewer_rows_counts_as_it_is():
+    whole, rest = batches(2), [tuple(t[:n] for t in batches(1)[0]) for n in (2, 1)]
+    data = whole + rest                                 # of an export with six rows
+    x, y = (torch.cat(c) for c in zip(*data))
+    model = Net().train()
+    for form, options in ((model, dict(loss="cross_entropy")), (OwnLoss(model), {})):  # labels that are ignored; a row that is taken out
+        for last in ({}, dict(last_batch="pad")) if options else ({},):                # a mask in the step
+            program = weft.export(form, whole[0], **options)
+            session = weft.Session(program, dict(type="SGD", lr=0.1), **last)
+            model.eval()
+            logits, still = model(x), copy.deepcopy(data)
+            model.train()
+            found, want = session.evaluate(data), F.cross_entropy(logits, y).item()
+            assert abs(found["loss"] - want) < 1e-5 * want, (options, last, found, want)
+            if options:
+                assert abs(found["accuracy"] - (logits.argmax(1) == y).double().mean().item()) < 1e-12, (last, found)
+            assert all(torch.equal(a, b) for p, q in zip(data, still) for a, b in zip(p, q)), "what was fed has changed"
+            refused(lambda: session.evaluate([tuple(torch.cat([t, t]) for t in whole[0])]), "12")
+            refused(lambda: session.evaluate([(whole[0][0][:2], whole[0][1])]), "input y has 6 rows, in a batch of 2")
+            assert session.step(whole[0]) > 0
+    values = weft.export(nn.Linear(4, 3), (torch.randn(6, 4), torch.randn(6, 3)), loss="mse")
+    session = weft.Session(values, dict(type="SGD", lr=0.1))
+    a, b = torch.randn(8, 4), torch.randn(8, 3)
+    found = session.evaluate([(a[:6], b[:6]), (a[6:], b[6:])], "loss,mse,mae")
+    out = F.linear(a, *session.state_dict().values())
+    for name, want in (("loss", F.mse_loss(out, b)), ("mse", F.mse_loss(out, b)), ("mae", F.l1_loss(out, b))):
+        assert abs(found[name] - want.item()) < 1e-5 * want.item(), (name, found, want)
+
+
 def test_schedules_are_pytorchs():
     model = Net(norm=False)
     program = weft.export(model, batches(1)[0], loss="cross_entropy")
