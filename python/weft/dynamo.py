@@ -14,13 +14,18 @@ from typing import Any, Callable
 
 import torch
 import torch.fx.traceback
-from torch._C._dynamo.guards import _empty_strided_cpu as _empty  # a quarter of the time of torch.empty
 from torch._guards import TracingContext
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ._fx import DTYPES, Builder, where
 from ._lib import Context, Error, Tensor, handle_of, lib
+
+try:  # a quarter of the time of torch.empty, and not promised
+    from torch._C._dynamo.guards import _empty_strided_cpu as _empty
+except ImportError:
+    def _empty(shape: Any, strides: Any, dtype: Any) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype)
 
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
