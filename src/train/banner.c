@@ -38,6 +38,67 @@ static void put_options(const WfLoop *l, WfStr *s)
     }
 }
 
+typedef struct { const char *name; int64_t elements, trainable; int tensors; } Part;
+typedef WF_VEC(Part) Parts;
+enum { PARTS = 12 };
+
+/* Of a path a.b.c.weight, the part a (depth 1), a.b (2), a.b.c: bytes of the name. */
+static size_t part_of(const char *name, int depth)
+{
+    const char *end = strrchr(name, '.'), *at = name;
+    if (!end)
+        return 0;
+    while (depth-- && at < end)
+        at += strcspn(at, ".") + 1;
+    return (size_t)((at < end + 1 ? at - 1 : end) - name);
+}
+
+static int64_t elements(const WfExe *x, const WfExeInput *in)
+{
+    int64_t n = 1, size;
+    for (int d = 0; d < in->rank; d++)
+        n *= wf_elit(x->exprs, in->shape[d], &size) ? size : 1;
+    return n;
+}
+
+static Parts parts_at(const WfExe *x, WfArena *a, int depth)
+{
+    Parts parts = {0};
+    WfMap *by_name = wf_map_new(a);
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfExeInput *in = &x->inputs[i];
+        int64_t at, n = elements(x, in);
+        if (in->role != WF_XIN_PARAM)
+            continue;
+        const char *name = wf_arena_strndup(a, in->name, part_of(in->name, depth));
+        if (!wf_map_get(by_name, name, &at)) {
+            wf_map_put(by_name, name, at = parts.n);
+            WF_PUSH(a, &parts, ((Part){.name = name}));
+        }
+        parts.at[at].elements += n;
+        parts.at[at].trainable += in->trainable ? n : 0;
+        parts.at[at].tensors++;
+    }
+    return parts;
+}
+
+/* The parts of the model as its outermost modules, or those inside of the only one. */
+static void put_parts(const WfExe *x, WfStr *s)
+{
+    Parts parts = parts_at(x, s->arena, 1);
+    for (int depth = 2; parts.n == 1 && depth < 8; depth++)
+        parts = parts_at(x, s->arena, depth);
+    for (int i = 0; parts.n > 1 && i < parts.n && i < PARTS; i++) {
+        const Part *q = &parts.at[i];
+        const char *trained = q->trainable == q->elements ? "" : !q->trainable ? " (frozen)"
+                              : wf_arena_printf(s->arena, " (%s trainable)", grouped(s->arena, q->trainable));
+        wf_str_printf(s, "           %-24s %14s in %3d tensor%s%s\n", *q->name ? q->name : "(itself)", grouped(s->arena, q->elements),
+                      q->tensors, q->tensors == 1 ? "" : "s", trained);
+    }
+    if (parts.n > PARTS)
+        wf_str_printf(s, "           and %d other modules (weft info)\n", parts.n - PARTS);
+}
+
 static void put_model(const WfLoop *l, WfStr *s)
 {
     const WfExe *x = l->t->exe;
@@ -46,11 +107,9 @@ static void put_model(const WfLoop *l, WfStr *s)
     const char *dtype = NULL;
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
-        int64_t n = 1, size;
+        int64_t n = elements(x, in);
         if (in->role != WF_XIN_PARAM)
             continue;
-        for (int d = 0; d < in->rank; d++)
-            n *= wf_elit(x->exprs, in->shape[d], &size) ? size : 1;
         all += n;
         trainable += in->trainable ? n : 0;
         tensors++;
@@ -58,6 +117,7 @@ static void put_model(const WfLoop *l, WfStr *s)
     }
     wf_str_printf(s, "model      %s parameters (%s trainable) in %d tensors, %s\n", grouped(s->arena, all), grouped(s->arena, trainable),
                   tensors, dtype ? dtype : "-");
+    put_parts(x, s);
     wf_str_puts(s, "inputs     ");
     for (int i = 0; i < l->n_inputs; i++) {
         const WfColumn *c = &l->data->columns[i];

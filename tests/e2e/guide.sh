@@ -57,6 +57,7 @@ fails "but finds what is wrong" 1 "no data" "$weft" train "$mlp" --data x=good.s
 # The banner and the line, in a file.
 works "a run with evaluation" train --steps 12 --log-every 5 --eval-data good.safetensors --out e
 check "model" grep -qE '^model      580 parameters \(580 trainable\) in 5 tensors, f32$' err
+check "its parts" sh -c 'grep -A 3 "^model" err | tail -n 3 | tr -s " " | tr "\n" ";" | grep -qxF " a 384 in 1 tensor; n 64 in 2 tensors; o 132 in 2 tensors;"'
 check "inputs" grep -qE '^inputs     x f32\[8, 12\], y i64\[8\]$' err
 check "step" grep -qE '^step       8 samples = 8 x 1 accumulated x 1 rank; 12 steps, 5 an epoch$' err
 check "data" grep -qE '^data       40 samples, shuffled, seed 0$' err
@@ -78,6 +79,7 @@ for line in open("e/metrics.jsonl"):
 # Tokens, where inputs are whole numbers [batch, T].
 data tokens.safetensors idx=I64:8x16:mod61 targets=I64:8x16:mod61
 works "a language model" "$weft" train "$refs/gpt_tiny_adamw/model.pt2" --data tokens.safetensors --steps 3 --log-every 1 --threads 1
+check "its parts, outermost" sh -c 'grep -A 4 "^model" err | tail -n 4 | tr -s " " | cut -d " " -f 2 | tr "\n" " " | grep -qx "wte wpe b ln_f "'
 check "counts tokens" grep -qE '^step 3/3 .* [0-9,.]+ tok/s ' err
 
 # On a terminal the line is rewritten and fits; NO_COLOR, TERM=dumb and pipes get plain lines.
