@@ -233,6 +233,10 @@ WEFT_API int weft_world_size(const weft_world *world);
 WEFT_API int weft_world_threads(const weft_world *world);
 /* Waits for all ranks. Sessions that joined must not step any more. NULL is fine. */
 WEFT_API weft_status weft_world_close(weft_world *world);
+/* weft_compile by rank 0 for all ranks, which take the step from it: one compiles, or reads its cache. Every rank calls it before it makes
+ * the session, in a context that both share. Ranks whose models or options differ compile by themselves (weft_join then says so),
+ * and so do all where rank 0 fails: each has its own error. */
+WEFT_API weft_status weft_compile_together(weft_program *program, weft_world *world);
 /* Before the session's first step, on every rank, in a context that both share: compares model, plan and options of the
  * ranks, takes rank 0's weights and state (option `init-sync`), and from then on reduces gradients with the others. The
  * program's option `nproc` must be the world's size before the session is made. weft_step's loss is the mean over ranks. */

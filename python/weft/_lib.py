@@ -112,6 +112,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_world_size": (c_int, [_handle]),
     "weft_world_threads": (c_int, [_handle]),
     "weft_world_close": (_status, [_handle]),
+    "weft_compile_together": (_status, [_handle, _handle]),
     "weft_join": (_status, [_handle, _handle]),
     "weft_parameter_count": (c_int, [_handle]),
     "weft_parameter_name": (_text, [_handle, c_int]),

@@ -80,6 +80,8 @@ class Session:
         context = self._world.context or Context(lambda level, line: _log.log(_LEVELS[min(level, 3)], "%s", line))
         _, handle = program.open(given, context)
         try:
+            if self._world.size > 1:
+                context.wait(lib.weft_compile_together, handle, self._world.handle)
             session = handle_of(lib.weft_session_new, context, handle, wait=True)
         except BaseException:
             _free(context, handle)

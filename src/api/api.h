@@ -40,7 +40,7 @@ struct weft_session {
 void wf_program_open_model(weft_program *p, const char *path);
 void wf_program_compile(weft_program *p);          /* p->exe afterwards; uses the cache */
 bool wf_program_cached(weft_program *p);           /* would it come from the cache? Nothing is read */
-/* The same by rank 0 for all ranks of a world, which take the step from it: one compiles, or reads the cache. */
+/* The same by rank 0, unless it has the step, for all ranks of a world, which take it: one compiles, or reads the cache. */
 void wf_program_compile_together(weft_program *p, WfComm *comm);
 bool wf_program_weight(void *program, const char *name, void *to, size_t bytes); /* a WfWeightSource */
 void wf_program_save(weft_program *p, const char *path);

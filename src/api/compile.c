@@ -198,7 +198,7 @@ static const WfFile *scratch_entry(weft_program *p)
 void wf_program_compile_together(weft_program *p, WfComm *comm)
 {
     bool first = wf_comm_rank(comm) == 0;
-    const WfFile *entry = first ? compile_step(p) : NULL;
+    const WfFile *entry = first && !p->exe ? compile_step(p) : NULL;
     if (wf_comm_size(comm) == 1)
         return;
     if (first && !entry)

@@ -10,6 +10,7 @@ static WF_NORETURN void no_compiler(weft_program *p)
 
 void wf_program_open_model(weft_program *p, const char *path) { (void)path; no_compiler(p); }
 void wf_program_compile(weft_program *p) { no_compiler(p); }
+void wf_program_compile_together(weft_program *p, WfComm *comm) { (void)comm; no_compiler(p); }
 void wf_program_save(weft_program *p, const char *path) { (void)path; no_compiler(p); }
 
 bool wf_program_weight(void *program, const char *name, void *to, size_t bytes)

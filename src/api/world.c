@@ -11,6 +11,7 @@ struct weft_world {
 typedef struct {
     WfCtx *ctx;
     void *mpi;
+    weft_program *p;
     weft_session *s;
     weft_world *w;
 } Call;
@@ -56,6 +57,50 @@ weft_status weft_world_close(weft_world *world)
 {
     Call c = {.w = world};
     return world ? wf_guard(world->ctx, do_close, &c) : WEFT_OK;
+}
+
+static void compile_first(void *v)
+{
+    Call *c = v;
+    wf_program_compile(c->p);
+}
+
+static void do_compile_together(void *v)
+{
+    Call *c = v;
+    weft_program *p = c->p;
+    WfComm *comm = c->w->comm;
+    int size = weft_world_size(c->w);
+    if (!comm || c->w->ctx != c->ctx)
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "the world is closed, or of another context than the program");
+    WfArena *a = wf_arena_scratch(c->ctx);
+    WfStr options = {.arena = a};
+    wf_options_key(&p->options, &options);
+    uint64_t mine = p->identity && !p->exe ? wf_hash64(p->identity, p->identity_size, wf_hash64(options.at, options.n, 1)) : 0;
+    uint64_t *all = WF_NEWN(a, uint64_t, (size_t)size);
+    wf_comm_exchange(comm, &mine, sizeof mine, all, 0, "the agreement on the program");
+    bool same = mine != 0;
+    for (int r = 0; r < size; r++)
+        same &= all[r] == mine;
+    weft_status failed = same && wf_comm_rank(comm) == 0 ? wf_guard(c->ctx, compile_first, c) : WEFT_OK;
+    if (same) {
+        mine = (uint64_t)failed;
+        wf_comm_exchange(comm, &mine, sizeof mine, all, 0, "the compilation of rank 0");
+        same = all[0] == WEFT_OK;
+    }
+    wf_arena_free(a);
+    if (failed)
+        wf_reraise(c->ctx, failed);
+    if (same)
+        wf_program_compile_together(p, comm);
+    else if (!p->exe)
+        wf_program_compile(p);
+}
+
+weft_status weft_compile_together(weft_program *program, weft_world *world)
+{
+    Call c = {.ctx = program ? program->ctx : NULL, .p = program, .w = world};
+    return program && world ? wf_guard(c.ctx, do_compile_together, &c) : WEFT_ERR_USAGE;
 }
 
 /* What ranks of one training must have in common, each as a number. */

@@ -30,14 +30,28 @@ session.save(sys.argv[1] + "/run")
 if world.rank == 0:
     torch.save({"state": {k: v.clone() for k, v in session.state_dict().items()}, "found": found, "loss": loss}, sys.argv[1] + "/end.pt")
 """
+BAD = """
+import torch
+class bad(torch.nn.Module):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ torch.ones(16, 16)
+"""
+TRY = """
+try:
+    weft.Session(program, torch.optim.SGD(model.parameters(), lr=0.5))
+except weft.Error as e:
+    print("is told", e.code, flush=True)
+    sys.exit()
+"""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE / "python"), "OMP_NUM_THREADS": "1", "WEFT_COMM_TIMEOUT": "60",
                "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
-def launched(launcher, folder, *words):
+def launched(launcher, folder, *words, script=SCRIPT):
     os.makedirs(folder, exist_ok=True)
     with open("train.py", "w") as f:
-        f.write(SCRIPT)
+        f.write(script)
     return subprocess.run([*launcher, "train.py", folder, *words], capture_output=True, text=True, env=ENVIRONMENT, timeout=240)
 
 
@@ -68,6 +82,22 @@ def test_two_ranks_under_mpirun():
         print("# no mpirun here")
         return
     compare(["mpirun", "-n", "2", sys.executable])
+
+
+def test_one_rank_compiles_for_all():
+    script = "import os\nos.environ['XDG_CACHE_HOME'] = os.getcwd() + '/cache-' + os.environ['RANK']\n" + SCRIPT
+    done = launched(TORCHRUN, "shared", script=script)
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = [[f for _, _, files in os.walk(f"cache-{rank}/weft/x") for f in files] for rank in range(2)]
+    assert len(steps[0]) == 1 and not steps[1], steps
+
+
+def test_where_the_first_cannot_compile_all_have_its_error():
+    script = SCRIPT.replace("import sys,", BAD + "import sys,").replace("nn.Tanh()", "bad()").replace("session = ", TRY + "session = ", 1)
+    done = launched(TORCHRUN, "bad", script=script)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line.split("is told ")[1] for line in done.stdout.splitlines() if "is told " in line]
+    assert len(told) == 2 and told[0] == told[1] != "", done.stdout
 
 
 def test_a_rank_that_fails_ends_all():
