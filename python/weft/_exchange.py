@@ -39,7 +39,8 @@ def optimizer_from_weft(tensors: Mapping[str, torch.Tensor], like: Mapping[str, 
     for a parameter that the optimiser has not."""
     other = {n: group for group in aliases for n in group}
     numbers = {n: number for number, name in names.items() for n in other.get(name, [name])}
-    step, state = int(tensors["step"]), {}
+    step = int(tensors["step"])
+    state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         what, _, name = key.partition("/")
         if not name:

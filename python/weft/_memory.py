@@ -112,7 +112,7 @@ def view(t: Tensor, owner: Any) -> Any:
     torch = torch_module()
     if count == 0:
         return torch.empty(shape, dtype=getattr(torch, name)) if torch else np.empty(shape, numpy_name)
-    memory = (ctypes.c_uint8 * (count * size)).from_address(t.data)
+    memory: Any = (ctypes.c_uint8 * (count * size)).from_address(t.data)
     memory.owner = owner  # the array keeps `memory`, and that its owner
     if torch:
         return torch.frombuffer(memory, dtype=getattr(torch, name)).view(shape)

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _options
@@ -34,8 +34,9 @@ class Program:
     exported  torch's ExportedProgram, of weft.export; None of a file
     """
 
-    def __init__(self, path: str, *, exported: Any = None, model: Any = None, options: _options.Options = (), target: Any = None):
+    def __init__(self, path: str, *, exported: Any = None, model: Any = None, options: Iterable[tuple[str, str]] = (), target: Any = None):
         self.path, self.exported, self.model, self.options, self.target = path, exported, model, list(options), target
+        self._end: Any = None  # removes a file of the package's own
 
     def __repr__(self) -> str:
         return f"weft.Program({self.path!r})"

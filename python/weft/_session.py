@@ -66,7 +66,11 @@ class Session:
     def __init__(self, program: Program | str | os.PathLike[str], optimizer: Any = None, *, schedule: Any = None,
                  threads: int | None = None, ranks: bool = True, **options: Any):
         program = program if isinstance(program, Program) else open_program(program)
-        self.program, self._optimizer, self._scheduler = program, None, None
+        self.program = program
+        self._optimizer: Any = None
+        self._scheduler: Any = None
+        self._rates: list[float] = []                # of the optimiser's groups, as they began
+        self._now_rates: list[float] | None = None
         self._world = world() if ranks else World(0, 1, 0, None, None)
         given = list(program.options) + self._optimizer_options(optimizer)
         if schedule is not None and hasattr(schedule, "get_last_lr"):
@@ -251,8 +255,6 @@ class Session:
                         status="unsupported model", hint="Give all groups one course.")
         self.lr = rates[0]
         self._now_rates = rates
-
-    _now_rates: list[float] | None = None
 
     @property
     def lr(self) -> float:

@@ -82,7 +82,8 @@ class _Torch:
         groups = [{**{k: v for k, v in g.items() if k not in ("params", "param_names")}, "params": [own[names[id(p)]] for p in g["params"]]}
                   for g in optimizer.param_groups]
         self.optimizer = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k in type(optimizer).__init__.__code__.co_varnames})
-        self.double, self.losses = double, []
+        self.double = double
+        self.losses: list[float] = []
 
     def step(self, batch: Any, loss: str | None, options: Mapping[str, Any]) -> None:
         batch = {k: self.cast(v) for k, v in batch.items()} if isinstance(batch, Mapping) else [self.cast(v) for v in batch]

@@ -149,11 +149,11 @@ def _storage(node: Node) -> int:
     return node.meta["val"].untyped_storage()._cdata
 
 
-def _replay(chain: list[Node]) -> Callable[[torch.Tensor, tuple[Any, ...]], torch.Tensor]:
-    """The views of a chain, made again by PyTorch of the tensor below."""
-    def run(x: torch.Tensor, sizes: dict[Node, int]) -> torch.Tensor:
+def _replay(chain: list[Node]) -> Callable[[torch.Tensor, Callable[[Node], int]], torch.Tensor]:
+    """The views of a chain, made again by PyTorch of the tensor below; `size` gives the value of a node that is a symbolic size."""
+    def run(x: torch.Tensor, size: Callable[[Node], int]) -> torch.Tensor:
         for node in chain:
-            rest = torch.fx.node.map_arg(node.args[1:], lambda n: sizes[n])
+            rest = torch.fx.node.map_arg(node.args[1:], size)
             x = node.target(x, *rest, **node.kwargs)
         return x
     return run
@@ -271,7 +271,7 @@ class _Region:
             if not isinstance(val, torch.Tensor):
                 if not isinstance(val, (int, float, torch.SymInt)):
                     raise Error(f"{r.name} is a number that only the data tell", status="unsupported model", place=where(r), hint="Return a tensor.")
-                self.results.append(("size", val.node.expr) if isinstance(val, torch.SymInt) else ("constant", val))
+                self.results.append(("size", val) if isinstance(val, torch.SymInt) else ("constant", val))
                 continue
             if r in number:
                 self.results.append(("input", number[r]))
@@ -384,10 +384,17 @@ class _Region:
         if kind == "input":
             return inputs[r[1]]
         if kind == "view":
-            return r[2](self._result(r[1], inputs, outputs), {})
+            return r[2](self._result(r[1], inputs, outputs), lambda n: self._size(n.meta["val"], inputs))
         if kind == "size":
-            return int(r[1].subs({s: inputs[i] if d < 0 else inputs[i].shape[d] for s in r[1].free_symbols for i, d in [self.sizes[str(s)]]}))
+            return self._size(r[1], inputs)
         return r[1]
+
+    def _size(self, size: Any, inputs: Any) -> int:
+        """The value of a size that may be symbolic."""
+        if isinstance(size, int):
+            return size
+        e = size.node.expr
+        return int(e.subs({s: inputs[i] if d < 0 else inputs[i].shape[d] for s in e.free_symbols for i, d in [self.sizes[str(s)]]}))
 
     def forward(self, plan: Any, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
         _stats["forward"] += 1

@@ -324,6 +324,19 @@ def test_sizes_are_results():
         assert torch.equal(a, b) and k == m == 2 * n
 
 
+def test_views_of_symbolic_sizes_are_results():
+    def f(x):
+        h = torch.tanh(x)
+        return h, h.view(x.shape[0] * x.shape[1], 2), x.view(-1, x.shape[1] * 2)
+    g = compiled(f, dynamic=True)
+    for n in (3, 5):
+        x = torch.randn(n, 4, 2)
+        for a, b in zip(f(x), g(x)):
+            same(b, a, "a view")
+            assert b.shape == a.shape
+    assert dynamo.stats()["compiled"] == 1
+
+
 def test_sizes_that_dynamo_finds_out():
     a, b = mlp(), mlp()
     f = compiled(b)
