@@ -297,11 +297,19 @@ DECOMPOSE(masked_scatter_op) /* the k-th true place takes source[k]: k by a runn
     DONE(wf_where(g, m, wf_cast(g, picked, wf_dtype_of(g, x)), x));
 }
 
+DECOMPOSE(take_op) /* of the flattened tensor */
+{
+    WfVal x = wf_tensor(n, 0);
+    WfDim count = wf_numel(g, x);
+    DONE(wf_take_rows(g, wf_reshape(g, x, 1, &count), 0, wrapped(g, wf_tensor(n, 1), count)));
+}
+
 static const WfOp ops[] = {
     ROW("index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),
     ROW("_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),
     ROW("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", index_put_op),
     ROW("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", gather_op),
+    ROW("take(Tensor self, Tensor index) -> Tensor", take_op),
     ROW("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", take_along_dim_op),
     ROW("index_select(Tensor self, int dim, Tensor index) -> Tensor", index_select_op),
     ROW("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", scatter_op),

@@ -40,6 +40,34 @@ DECOMPOSE(amin_op) { DONE(wf_reduce(g, "prim.amin", wf_tensor(n, 0), mask(g, n, 
 DECOMPOSE(max_all_op) { DONE(wf_reduce(g, "prim.amax", wf_tensor(n, 0), mask(g, n, -1), false)); }
 DECOMPOSE(min_all_op) { DONE(wf_reduce(g, "prim.amin", wf_tensor(n, 0), mask(g, n, -1), false)); }
 
+/* Both extremes; PyTorch divides the gradient of either among equals. */
+DECOMPOSE(aminmax_op)
+{
+    WfVal x = wf_tensor(n, 0);
+    uint32_t dims = mask(g, n, wf_has(n, 1) ? 1 : -1);
+    out[0] = wf_reduce(g, "prim.amin", x, dims, keep_arg(n));
+    out[1] = wf_reduce(g, "prim.amax", x, dims, keep_arg(n));
+    return 2;
+}
+/* The elements that are no NaN, and with `count` how many. */
+static WfVal sum_of_numbers(WfGraph *g, const WfNode *n, WfVal *count)
+{
+    WfVal x = self_as(g, n, true);
+    if (wf_dtype_is_float(wf_dtype_of(g, x)))
+        x = wf_where(g, wf_unary(g, "prim.isnan", x), wf_like(g, x, 0), x);
+    if (count) {
+        WfVal number = wf_unary(g, "prim.not", wf_unary(g, "prim.isnan", self_as(g, n, true)));
+        *count = wf_sum(g, wf_cast(g, number, wf_dtype_of(g, x)), mask(g, n, 1), keep_arg(n));
+    }
+    return wf_sum(g, x, mask(g, n, 1), keep_arg(n));
+}
+DECOMPOSE(nansum_op) { DONE(sum_of_numbers(g, n, NULL)); }
+DECOMPOSE(nanmean_op)
+{
+    WfVal count, sum = sum_of_numbers(g, n, &count);
+    DONE(wf_div(g, sum, count));
+}
+
 static WfVal truth(WfGraph *g, WfVal x)
 {
     return wf_dtype_of(g, x) == WF_BOOL ? x : wf_binary(g, "prim.ne", x, wf_like(g, x, 0));
@@ -181,6 +209,12 @@ DECOMPOSE(argsort_op)
     sort_any(g, n, v, 1, 2);
     DONE(v[1]);
 }
+DECOMPOSE(argsort_stable_op)
+{
+    WfVal v[2];
+    sort_any(g, n, v, 2, 3);
+    DONE(v[1]);
+}
 DECOMPOSE(topk_op)
 {
     WfVal x = wf_tensor(n, 0);
@@ -303,6 +337,9 @@ static const WfOp ops[] = {
     ROW("prod(Tensor self, " DTYPE, prod_all_op), ROW("prod.dim_int(Tensor self, int dim, bool keepdim=False, " DTYPE, prod_op),
     ROW("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", amax_op),
     ROW("amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", amin_op),
+    ROW("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", aminmax_op),
+    ROW("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, " DTYPE, nansum_op),
+    ROW("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, " DTYPE, nanmean_op),
     ROW("max(Tensor self) -> Tensor", max_all_op), ROW("min(Tensor self) -> Tensor", min_all_op),
     ROW("max.dim(Tensor self, int dim, bool keepdim=False) -> " VALUES, max_dim_op),
     ROW("min.dim(Tensor self, int dim, bool keepdim=False) -> " VALUES, min_dim_op),
@@ -320,11 +357,16 @@ static const WfOp ops[] = {
     ROW("std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor", std_op),
     ROW("var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)", var_mean_op),
     ROW("std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)", std_mean_op),
+    ROW("var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", var_mean_op),
+    ROW("std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", std_mean_op),
+    ROW("var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", var_mean_op),
+    ROW("std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", std_mean_op),
     ROW("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", logsumexp_op),
     ROW("cumsum(Tensor self, int dim, " DTYPE, cumsum_op), ROW("cumprod(Tensor self, int dim, " DTYPE, cumprod_op),
     ROW("sort(Tensor self, int dim=-1, bool descending=False) -> " VALUES, sort_op),
     ROW("sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> " VALUES, sort_stable_op),
     ROW("argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", argsort_op),
+    ROW("argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor", argsort_stable_op),
     ROW("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> " VALUES, topk_op),
     ROW("median.dim(Tensor self, int dim, bool keepdim=False) -> " VALUES, median_dim_op),
     ROW("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> " VALUES, kthvalue_op),

@@ -163,6 +163,17 @@ class Steps(MLP):  # gradients that are zero, not none: weight decay and momentu
         return super().forward(x * steps + self.e(i), y), None, steps, 3
 
 
+class Moments(MLP):  # reductions with two results, those that leave out NaN, and a stable order
+    def forward(self, x, y):
+        h = torch.tanh(self.a(x))
+        (v, m), (s, _), (low, high) = torch.var_mean(h, 1), torch.std_mean(h, 0, unbiased=False, keepdim=True), torch.aminmax(h, dim=1, keepdim=True)
+        holes = torch.where((torch.arange(6)[:, None] + torch.arange(12)) % 3 > 0, h, torch.nan)
+        order = torch.argsort(torch.round(h * 2), dim=1, stable=True, descending=True)
+        spread = torch.var_mean(h)[0] + torch.std_mean(h)[1] + torch.aminmax(h)[1] - h.take(torch.tensor([[0, -1], [5, 5]])).sum()
+        h = h * s + torch.nansum(holes, 1, keepdim=True) + torch.nanmean(holes, 0) * high - low
+        return F.cross_entropy(self.b(h), y) + (v * m).sum() + spread, order, torch.nanmean(holes, 1)
+
+
 class Recurrent(nn.Module):  # every kind of recurrent layer in float64
     def __init__(self):
         super().__init__()
@@ -250,6 +261,7 @@ def cases():
     yield "accumulated_statistics", Statistics, uneven, of(optim.SGD, lr=0.1, momentum=0.9), more
     yield "outputs_of_state", Shown, lambda: [(torch.randn(3, 4),) for _ in range(3)], of(optim.SGD, lr=0.1, momentum=0.9), {}
     yield "sizes_of_zero", Nothing, lambda: [(torch.randn(3, 4), torch.randn(0, 2)) for _ in range(3)], of(optim.AdamW, lr=0.01), {}
+    yield "moments", Moments, rows, of(optim.SGD, lr=0.1), {}
     indexed = lambda: [(x, y, y.int()) for x, y in rows()]
     yield "zero_gradients", Steps, indexed, of(optim.AdamW, lr=0.02, weight_decay=0.3), {}
     sequences = lambda: [(torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 2, dtype=torch.float64)) for _ in range(3)]
