@@ -48,7 +48,7 @@ typedef struct { int to, back; int64_t room; int next; } Edge; /* back: the edge
 
 typedef struct {
     WfGraph *g;
-    bool *forward;           /* by value: outputs of forward need it */
+    bool *forward;           /* by value: outputs of forward need its node */
     bool *backward;          /* by value: depends on a cotangent */
     bool *written;           /* by value: an input that forward changes */
     int64_t *usual;          /* by symbol */
@@ -201,6 +201,8 @@ static void classify(Cut *c)
         int k = any ? wf_operands(n, in, WF_MAX_RESULTS) : 0;
         for (int j = 0; j < k; j++)
             c->forward[in[j]] = true;
+        for (int r = 0; any && r < n->n_out; r++) /* what it saves for backward is there as well */
+            c->forward[n->out + (WfVal)r] = true;
     }
 }
 

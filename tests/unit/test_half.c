@@ -304,9 +304,38 @@ static void test_dropout(void **state)
     end(&r);
 }
 
+static int calls_of(const weft_session *s, WfProgramKind kind, const char *symbol)
+{
+    const WfExeProgram *p = &s->program->exe->program[kind];
+    int n = 0;
+    for (int c = 0; c < p->n_calls; c++)
+        n += p->calls[c].symbol && !strcmp(p->calls[c].symbol, symbol);
+    return n;
+}
+
+/* An op with a result that only backward reads (the logarithms of attention's sums): it runs in forward, and there alone. */
+static void test_what_forward_saves(void **state)
+{
+    Run r;
+    (void)state;
+    start(&r);
+    ok(&r, weft_graph_new(r.ctx, &r.program));
+    for (int i = 0; i < 3; i++)
+        ok(&r, weft_graph_wants(r.program, weft_graph_input(r.program, (const char *[]){"q", "k", "v"}[i], WEFT_F32, 4, (int64_t[]){2, 3, 64, 16}, NULL)));
+    ok(&r, weft_graph_output(r.program, weft_graph_node(r.program, "aten.scaled_dot_product_attention", "%1, %2, %3", NULL, NULL), "y"));
+    ok(&r, weft_graph_finish(r.program));
+    ok(&r, weft_set(r.program, "halves", "both"));
+    ok(&r, weft_session_new(r.program, &r.session));
+    assert_int_equal(calls_of(r.session, WF_PROG_FORWARD, "attention_fwd"), 1);
+    assert_int_equal(calls_of(r.session, WF_PROG_BACKWARD, "attention_fwd"), 0);
+    assert_int_equal(calls_of(r.session, WF_PROG_BACKWARD, "attention_bwd"), 1);
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_ports), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_from_a_file), cmocka_unit_test(test_dropout)};
+                                       cmocka_unit_test(test_from_a_file), cmocka_unit_test(test_dropout),
+                                       cmocka_unit_test(test_what_forward_saves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
