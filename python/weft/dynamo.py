@@ -7,6 +7,7 @@ others    options of Weft by name, such as isa="amx" (`weft compile --help`)
 from __future__ import annotations
 
 import ctypes
+import mmap
 import struct
 import threading
 import warnings
@@ -30,6 +31,7 @@ except ImportError:
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
 _stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
+_HUGE = 1 << 21  # bytes of a huge page
 _nothing = ctypes.create_string_buffer(64)
 _NOTHING = ctypes.addressof(_nothing)  # what empty tensors point at
 
@@ -159,6 +161,18 @@ def _replay(chain: list[Node]) -> Callable[[torch.Tensor, Callable[[Node], int]]
     return run
 
 
+def _memory(size: int) -> torch.Tensor:
+    """Bytes of a frame: in huge pages where there are any, as a step's own memory is; products walk through it in long strides."""
+    if size < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(size, dtype=torch.uint8)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:  # a kernel without them
+        pass
+    return torch.frombuffer(pages, dtype=torch.uint8)  # which keeps the pages
+
+
 class _Frames:
     """Memory of frames, used again: a frame is as long out as the graph of a call lives."""
 
@@ -170,7 +184,7 @@ class _Frames:
         with self.lock:
             spare = self.free.get(size)
             memory = spare.pop() if spare else None
-        return _Frame(self, memory if memory is not None else torch.empty(size + 64, dtype=torch.uint8))
+        return _Frame(self, memory if memory is not None else _memory(size + 64))
 
     def give(self, memory: torch.Tensor) -> None:
         with self.lock:

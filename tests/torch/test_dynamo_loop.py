@@ -1,6 +1,7 @@
 """torch.compile(backend="weft") among the other tools of a PyTorch loop: autocast, GradScaler, hooks, copies of the module, DataParallel
 and DistributedDataParallel, checkpointing, anomaly detection. Right results, or an error that says what and where."""
 import copy
+import gc
 import io
 import os
 import pickle
@@ -216,6 +217,36 @@ def test_an_input_changed_before_backward_is_told():
     loss = cross_entropy(compiled(mlp())(x), y)
     x.add_(1)
     raises(RuntimeError, "modified by an inplace operation", loss.backward)
+
+
+def advised(address):
+    """Does the kernel know that the memory at an address is meant for huge pages? None: there is no such memory."""
+    inside = None
+    for line in open("/proc/self/smaps"):
+        words = line.split()
+        if "-" in words[0] and ":" not in words[0]:
+            first, end = (int(w, 16) for w in words[0].split("-"))
+            inside = first <= address < end
+        elif inside and words[0] == "VmFlags:":
+            return "hg" in words
+    return None
+
+
+def test_large_frames_lie_in_huge_pages_and_go_with_the_region():
+    torch.manual_seed(3)
+    wide = nn.Sequential(nn.Linear(64, 1024), nn.Tanh(), nn.Linear(1024, 8))
+    other = copy.deepcopy(wide)
+    x = torch.randn(2048, 64)  # the frame keeps f32[2048, 1024], 8 MB
+    y = compiled(other)(x)
+    address = y.grad_fn.frame.pointer
+    assert advised(address)
+    y.square().mean().backward()
+    wide(x).square().mean().backward()
+    gradients(wide, other)
+    del y
+    torch._dynamo.reset()
+    gc.collect()
+    assert advised(address) is None, "the frame is still there"
 
 
 def test_what_cannot_be_taken_apart_is_said_in_words():

@@ -13,6 +13,7 @@ from common import REFS, distance, run, weft
 
 RTOL = 1e-5
 CASES = [p.parent for p in sorted(REFS.glob("*/expected.safetensors")) if any(k.startswith("eval.") for k in load_file(p))]
+REFUSED = {"f64_recurrent": "recurrent layers in another precision than float32"}  # onnxruntime has no others
 
 
 def state_of(folder, about, values):
@@ -46,6 +47,9 @@ def case(folder):
         state_of(folder, about, values)
         leaves = [k for k in sorted(values) if k.startswith("eval.") and k != "eval.0"]
         for leaf in leaves:
+            if folder.name in REFUSED:
+                assert REFUSED[folder.name] in weft("export", folder / about["model"], "--predictions", leaf[5:], "-o", "model.onnx", fails=1)
+                continue
             weft("export", folder / about["model"], "--weights", "w.safetensors", "--predictions", leaf[5:], "-o", "model.onnx")
             run_it, model = session("model.onnx")
             got, = run_it.run(None, {i.name: inputs[first + i.name].numpy() for i in run_it.get_inputs()})
@@ -80,7 +84,7 @@ def test_weights_in_a_second_file_are_found():
 
 def test_no_initializer_is_left_unread():
     """onnxruntime warns of each that is."""
-    for folder in CASES[:6]:
+    for folder in [f for f in CASES if f.name not in REFUSED][:6]:
         weft("export", folder / json.loads((folder / "case.json").read_text())["model"], "-o", "model.onnx")
         graph = onnx.load("model.onnx").graph
         unread = {t.name for t in graph.initializer} - {n for node in graph.node for n in node.input}
