@@ -41,19 +41,26 @@ INLINE void put(float *p, vf v, int cols)
     __builtin_memcpy(p, part, (size_t)cols * sizeof(float));
 }
 
-/* `cols` hidden units of an LSTM from the j-th on. */
+/* `cols` hidden units of an LSTM from the j-th on. The four gates' denominators, 1 to 2 each, are inverted by one division. */
 INLINE void lstm(int cols, int64_t j, int64_t n, const float *x, const float *p, const float *bias, float *h, float *c,
                  float *saved)
 {
-    vf gate[4];
+    vf gate[4], e[4];
     for (int q = 0; q < 4; q++) {
         int64_t at = q * n + j;
         vf v = take(p + at, cols);
         if (bias)
             v += take(bias + at, cols);
         v += take(x + at, cols);
-        gate[q] = q == 2 ? tanh_of(v) : sigmoid_of(v);
+        gate[q] = v;
+        e[q] = q == 2 ? tanh_exp(v) : sigmoid_exp(v);
     }
+    vf p0 = 1.0f + e[0], p1 = 1.0f + e[1], p2 = 1.0f + e[2], p3 = 1.0f + e[3], first = p0 * p1, last = p2 * p3;
+    vf inverse = 1.0f / (first * last), of_first = inverse * last, of_last = inverse * first;
+    gate[0] = sigmoid_from(gate[0], e[0], of_first * p1);
+    gate[1] = sigmoid_from(gate[1], e[1], of_first * p0);
+    gate[2] = tanh_from(gate[2], (1.0f - e[2]) * (of_last * p3));
+    gate[3] = sigmoid_from(gate[3], e[3], of_last * p2);
     vf to = gate[1] * take(c + j, cols) + gate[0] * gate[2];
     put(c + j, to, cols);
     put(h + j, gate[3] * tanh_of(to), cols);

@@ -192,23 +192,44 @@ TARGET static void softmax_back(int64_t rows, int64_t n, const float *p, float *
             STORE(d + j, LOAD(p + j) * (LOAD(d + j) - delta[i]) * scale);
 }
 
-/* By e = exp(-|x|), which never overflows: 1 / (1 + e), or e / (1 + e) below zero. */
-INLINE vf sigmoid_of(vf x)
+/* e = exp(-|x|), which never overflows, and 1 / (1 + e): that, or e / (1 + e) below zero. */
+INLINE vf sigmoid_exp(vf x)
 {
-    vf e = exp_below((vf)((vi)x | (int32_t)0x80000000)), r = 1.0f / (1.0f + e);
+    return exp_below((vf)((vi)x | (int32_t)0x80000000));
+}
+
+INLINE vf sigmoid_from(vf x, vf e, vf r)
+{
     return SELECT(x < 0, e * r, r);
 }
 
-INLINE vf tanh_of(vf x)
+INLINE vf sigmoid_of(vf x)
 {
-    vf size = (vf)((vi)x & 0x7fffffff), e = exp_below(size * -2.0f), z = x * x;
-    vf large = (1.0f - e) / (1.0f + e);
+    vf e = sigmoid_exp(x);
+    return sigmoid_from(x, e, 1.0f / (1.0f + e));
+}
+
+/* e = exp(-2|x|), and large = (1 - e) / (1 + e), which is for |x| from 0.625 on. */
+INLINE vf tanh_exp(vf x)
+{
+    return exp_below((vf)((vi)x & 0x7fffffff) * -2.0f);
+}
+
+INLINE vf tanh_from(vf x, vf large)
+{
+    vf size = (vf)((vi)x & 0x7fffffff), z = x * x;
     large = (vf)((vi)large | ((vi)x & (int32_t)0x80000000));
     vf p = z * -5.70498872745e-3f + 2.06390887954e-2f;
     p = p * z - 5.37397155531e-2f;
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
     return SELECT(size < SPLAT(0.625f), x + x * z * p, large);
+}
+
+INLINE vf tanh_of(vf x)
+{
+    vf e = tanh_exp(x);
+    return tanh_from(x, (1.0f - e) / (1.0f + e));
 }
 
 TARGET static void exp_rows(int64_t n, const float *in, float *out)
