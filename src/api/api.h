@@ -17,6 +17,7 @@ struct weft_program {
     const WfExe *exe;            /* NULL: not compiled yet */
     bool loaded;                 /* came from a .weft */
     bool from_cache;
+    const WfFile *entry;         /* the cache's file of exe; NULL: it holds none */
     double compile_s;
     void *build;                 /* graph under construction */
     weft_session *sessions, *spare; /* running; memory of freed ones */

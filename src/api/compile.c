@@ -146,10 +146,10 @@ bool wf_program_cached(weft_program *p)
     return path && wf_file_exists(path);
 }
 
-/* The step, and the file that it came from or went to (NULL: none). */
-static const WfFile *compile_step(weft_program *p)
+void wf_program_compile(weft_program *p)
 {
     double t = wf_now();
+    p->entry = NULL;
     if (p->build && !p->options.accept_lost_stopgrad)
         wf_fail_at(p->ctx, WF_E_STOPGRAD_LOST, p->path,
                    "Export again with torch.export.export(model.train(), inputs) and save that, without "
@@ -166,7 +166,8 @@ static const WfFile *compile_step(weft_program *p)
             p->from_cache = true;
             p->compile_s = wf_now() - t;
             wf_program_warn(p);
-            return c.entry;
+            p->entry = c.entry;
+            return;
         }
         wf_log(p->ctx, WF_LOG_WARN, "the cached step is damaged and is compiled again: %s", p->ctx->diag.message);
     }
@@ -174,15 +175,11 @@ static const WfFile *compile_step(weft_program *p)
     p->compile_s = wf_now() - t;
     wf_program_warn(p);
     c.x = p->exe;
-    if (!c.path)
-        return NULL;
-    if (wf_guard(p->ctx, store_entry, &c) == WEFT_OK)
-        return wf_file_map(p->ctx, p->arena, c.path);
-    wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);
-    return NULL;
+    if (c.path && wf_guard(p->ctx, store_entry, &c) == WEFT_OK)
+        p->entry = wf_file_map(p->ctx, p->arena, c.path);
+    else if (c.path)
+        wf_log(p->ctx, WF_LOG_WARN, "the compiled step could not be cached: %s", p->ctx->diag.message);
 }
-
-void wf_program_compile(weft_program *p) { compile_step(p); }
 
 /* The bytes of a step that no cache holds. */
 static const WfFile *scratch_entry(weft_program *p)
@@ -198,11 +195,11 @@ static const WfFile *scratch_entry(weft_program *p)
 void wf_program_compile_together(weft_program *p, WfComm *comm)
 {
     bool first = wf_comm_rank(comm) == 0;
-    const WfFile *entry = first && !p->exe ? compile_step(p) : NULL;
+    if (first && !p->exe)
+        wf_program_compile(p);
     if (wf_comm_size(comm) == 1)
         return;
-    if (first && !entry)
-        entry = scratch_entry(p);
+    const WfFile *entry = !first ? NULL : p->entry ? p->entry : scratch_entry(p);
     WfFile f = {.path = wf_arena_strdup(p->arena, "the step that rank 0 compiled"), .size = entry ? entry->size : 0};
     f.at = wf_comm_share(comm, p->arena, 0, entry ? entry->at : NULL, &f.size, "the compiled step");
     if (!first)

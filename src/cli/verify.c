@@ -103,13 +103,13 @@ static void compare_scalars(VerifyCase *c, const char *name, const double *have,
 }
 
 /* The largest value of a hyperparameter in the optimiser and its groups. */
-static double most(VerifyCase *c, const char *key, double otherwise)
+static double most(VerifyCase *c, const char *key)
 {
     size_t i;
     json_t *group;
-    double v = wf_verify_number(get(c, "optimizer"), key, otherwise);
+    double v = wf_verify_number(get(c, "optimizer"), key, 0);
     json_array_foreach(get(c, "param_groups"), i, group)
-        v = fmax(v, wf_verify_number(group, key, otherwise));
+        v = fmax(v, wf_verify_number(group, key, 0));
     return v;
 }
 
@@ -119,7 +119,7 @@ static double largest_step(VerifyCase *c)
 {
     size_t i;
     json_t *rate, *betas = json_object_get(get(c, "optimizer"), "betas");
-    double lr = most(c, "lr", 0), alpha = most(c, "alpha", 0), momentum = most(c, "momentum", 0);
+    double lr = most(c, "lr"), alpha = most(c, "alpha"), momentum = most(c, "momentum");
     double first = json_number_value(json_array_get(betas, 0)), second = json_number_value(json_array_get(betas, 1));
     json_array_foreach(get(c, "lr_per_step"), i, rate)
         lr = fmax(lr, json_number_value(rate));

@@ -69,13 +69,33 @@ const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name)
     return "";
 }
 
-const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input)
+int64_t wf_exe_elements(const WfExe *x, const WfExeInput *in)
+{
+    int64_t n = 1, size;
+    for (int d = 0; d < in->rank; d++)
+        n *= wf_elit(x->exprs, in->shape[d], &size) ? size : 1;
+    return n;
+}
+
+static bool is_target(const WfExe *x, WfArena *a, const char *input)
 {
     const char *loss = wf_exe_option(x, a, "loss"), *target = wf_exe_option(x, a, "target");
-    bool soft = !strcmp(wf_exe_option(x, a, "soft-target"), "true");
-    if (!*loss || !strcmp(loss, "none") || strcmp(input, *target ? target : "y"))
+    return *loss && strcmp(loss, "none") && !strcmp(input, *target ? target : "y");
+}
+
+bool wf_exe_classes(const WfExe *x, WfArena *a, const char *input)
+{
+    const char *loss = wf_exe_option(x, a, "loss");
+    return (!strcmp(loss, "cross_entropy") || !strcmp(loss, "nll")) && strcmp(wf_exe_option(x, a, "soft-target"), "true") &&
+           is_target(x, a, input);
+}
+
+const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input)
+{
+    const char *loss = wf_exe_option(x, a, "loss");
+    if (!is_target(x, a, input))
         return NULL;
-    if ((!strcmp(loss, "cross_entropy") || !strcmp(loss, "nll")) && !soft)
+    if (wf_exe_classes(x, a, input))
         return wf_arena_printf(a, "%s is the target of --loss %s: classes (i64) [N, ...] for scores [N, C, ...] of forward, N being the samples. Where "
                                "forward gives [N, T, C] or [N * T, C], return [N, C, T], which .transpose(1, 2) makes, or the loss itself.", input, loss);
     return wf_arena_printf(a, "%s is the target of --loss %s: of the type and the shape of what forward gives. Add or drop dimensions of "

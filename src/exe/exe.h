@@ -183,7 +183,11 @@ bool wf_exe_fits(const WfExe *x, int64_t rows);
 bool wf_exe_speaks(const WfExe *x, WfProgramKind kind);
 /* A plan option as the executable records it, in the arena; "" when there is none of that name. */
 const char *wf_exe_option(const WfExe *x, WfArena *a, const char *name);
-/* Is this input the target of a loss that an option names? Then what it must be, for an error's help; else NULL. */
+/* Elements of an input; a symbolic dimension counts as one. */
+int64_t wf_exe_elements(const WfExe *x, const WfExeInput *in);
+/* Is this input the target of a loss that an option names, and does it hold classes? */
+bool wf_exe_classes(const WfExe *x, WfArena *a, const char *input);
+/* Is it such a target of any kind? Then what it must be, for an error's help; else NULL. */
 const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input);
 /* Which output of the evaluation form is called "predictions"; -1: none. */
 int wf_exe_predictions(const WfExe *x);

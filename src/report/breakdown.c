@@ -58,11 +58,9 @@ void wf_report_modules(WfStr *out, const WfExe *x, const int64_t *symbols, int p
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
         const char *name = in->role == WF_XIN_STATE || in->role == WF_XIN_ACCUM ? in->of : in->name;
-        int64_t n = 1, size;
         if (in->role == WF_XIN_USER || in->role == WF_XIN_SCALAR || !name)
             continue;
-        for (int d = 0; d < in->rank; d++)
-            n *= wf_elit(x->exprs, in->shape[d], &size) ? size : 1;
+        int64_t n = wf_exe_elements(x, in);
         Row *row = row_of(&r, name, module_of(name));
         int64_t bytes = n * (int64_t)wf_dtype_size(in->dtype);
         if (in->role == WF_XIN_PARAM) {

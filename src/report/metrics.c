@@ -223,11 +223,8 @@ static void add_loss(WfMetrics *m, WfSession *s, double loss, const WfMeasured *
 /* The input that holds classes for --loss, whose ignore-index the loss leaves out of its mean; -1: none does. */
 static int classes_input(const WfMetrics *m, const WfExe *x)
 {
-    const char *loss = wf_exe_option(x, m->a, "loss"), *target = wf_exe_option(x, m->a, "target");
-    if ((strcmp(loss, "cross_entropy") && strcmp(loss, "nll")) || !strcmp(wf_exe_option(x, m->a, "soft-target"), "true"))
-        return -1;
     for (int i = 0; i < x->n_inputs; i++)
-        if (x->inputs[i].role == WF_XIN_USER && x->inputs[i].dtype == WF_I64 && !strcmp(x->inputs[i].name, *target ? target : "y"))
+        if (x->inputs[i].role == WF_XIN_USER && x->inputs[i].dtype == WF_I64 && wf_exe_classes(x, m->a, x->inputs[i].name))
             return i;
     return -1;
 }

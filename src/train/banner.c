@@ -53,21 +53,13 @@ static size_t part_of(const char *name, int depth)
     return (size_t)((at < end + 1 ? at - 1 : end) - name);
 }
 
-static int64_t elements(const WfExe *x, const WfExeInput *in)
-{
-    int64_t n = 1, size;
-    for (int d = 0; d < in->rank; d++)
-        n *= wf_elit(x->exprs, in->shape[d], &size) ? size : 1;
-    return n;
-}
-
 static Parts parts_at(const WfExe *x, WfArena *a, int depth)
 {
     Parts parts = {0};
     WfMap *by_name = wf_map_new(a);
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
-        int64_t at, n = elements(x, in);
+        int64_t at, n = wf_exe_elements(x, in);
         if (in->role != WF_XIN_PARAM)
             continue;
         const char *name = wf_arena_strndup(a, in->name, part_of(in->name, depth));
@@ -107,7 +99,7 @@ static void put_model(const WfLoop *l, WfStr *s)
     const char *dtype = NULL;
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
-        int64_t n = elements(x, in);
+        int64_t n = wf_exe_elements(x, in);
         if (in->role != WF_XIN_PARAM)
             continue;
         all += n;
