@@ -214,6 +214,8 @@ void wf_write_file(WfCtx *ctx, const char *path, const void *p, size_t n);
 void wf_mkdirs(WfCtx *ctx, const char *path);    /* like mkdir -p */
 void wf_rename(WfCtx *ctx, const char *from, const char *to);    /* a file or folder; the new name is durable */
 void wf_sync_folder(WfCtx *ctx, const char *path);               /* makes the names in it durable */
+/* Removes the temporaries that killed writers of `path` left beside it. For files that nobody else writes now. */
+void wf_remove_unfinished(const char *path);
 bool wf_remove_folder(const char *path);         /* with the files in it, no folders; false when something is left */
 bool wf_file_exists(const char *path);
 bool wf_is_folder(const char *path);

@@ -173,11 +173,14 @@ static char *WF_PRINTF(2, 3) sys_printf(WfCtx *ctx, const char *fmt, ...)
     return p;
 }
 
+/* Name of a temporary: "PATH.tmp-PID-I". */
+#define TEMP_MARK ".tmp-"
+
 /* Creates a temporary file beside o->final. */
 static void open_temp(WfOut *o)
 {
     for (int i = 0; i < 1000; i++) {
-        char *name = sys_printf(o->ctx, "%s.tmp-%ld-%d", o->final, (long)getpid(), i);
+        char *name = sys_printf(o->ctx, "%s" TEMP_MARK "%ld-%d", o->final, (long)getpid(), i);
         o->fd = wf_sys_open(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
         if (o->fd >= 0) {
             o->temp = name;
@@ -279,6 +282,21 @@ void wf_rename(WfCtx *ctx, const char *from, const char *to)
     if (wf_sys_rename(from, to) != 0)
         io_fail(ctx, "rename to", to, errno);
     sync_parent(ctx, to);
+}
+
+void wf_remove_unfinished(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char folder[PATH_MAX];
+    size_t n = strlen(name);
+    if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(name - path) : 1, slash ? path : ".") >= PATH_MAX)
+        return;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (!strncmp(e->d_name, name, n) && !strncmp(e->d_name + n, TEMP_MARK, strlen(TEMP_MARK)))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
 }
 
 bool wf_remove_folder(const char *path)

@@ -196,6 +196,7 @@ static void prune(const WfRun *t, const char *folder, int keep)
     }
     if (d)
         closedir(d);
+    wf_remove_unfinished(wf_arena_printf(a, "%s/LATEST", folder));
     wf_arena_free(a);
 }
 

@@ -68,6 +68,7 @@ void wf_loop_try_metrics(WfLoop *l);
 void wf_loop_check_patience(WfLoop *l); /* sets l->stopped when --early-stop says so */
 
 char *wf_loop_path(WfLoop *l, const char *name); /* in --out */
+extern const char *const wf_loop_files[];        /* what a run keeps there, up to NULL */
 void wf_loop_open_out(WfLoop *l);                /* --out and its metrics.jsonl, on rank 0 */
 /* A number of a metrics line; a whole one is written as an integer: a reader takes 1e+01 for a floating-point
  * step. */

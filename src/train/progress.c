@@ -131,10 +131,9 @@ void wf_loop_break_line(WfLoop *l)
 
 static void put_files(WfLoop *l, WfStr *s)
 {
-    static const char *const names[] = {"final.safetensors", "best.safetensors", WF_RECIPE_FILE, "metrics.jsonl", "checkpoints"};
-    for (size_t i = 0; i < WF_LEN(names); i++)
-        if (wf_file_exists(wf_loop_path(l, names[i])))
-            wf_str_printf(s, "%s%s", s->n ? ", " : "", wf_loop_path(l, names[i]));
+    for (int i = 0; wf_loop_files[i]; i++)
+        if (wf_file_exists(wf_loop_path(l, wf_loop_files[i])))
+            wf_str_printf(s, "%s%s", s->n ? ", " : "", wf_loop_path(l, wf_loop_files[i]));
 }
 
 void wf_loop_summary(WfLoop *l)

@@ -48,6 +48,9 @@ char *wf_train_path(WfArena *a, const char *out, const char *name)
     return wf_arena_printf(a, "%s%s%s", out, n && out[n - 1] == '/' ? "" : "/", name);
 }
 
+const char *const wf_loop_files[] = {"final.safetensors", "best.safetensors", "optimizer.safetensors", WF_RECIPE_FILE, "metrics.jsonl",
+                                     "checkpoints",       NULL};
+
 char *wf_loop_path(WfLoop *l, const char *name)
 {
     return wf_train_path(l->t->arena, l->t->options->out, name);
@@ -123,6 +126,8 @@ void wf_loop_open_out(WfLoop *l)
     wf_train_check_out(l->t->ctx, o); /* once more: it has been a while */
     bool same = o->resume && same_folder(o->out, o->resume);
     wf_mkdirs(l->t->ctx, o->out);
+    for (int i = 0; same && wf_loop_files[i]; i++)
+        wf_remove_unfinished(wf_loop_path(l, wf_loop_files[i]));
     if (same)
         keep_metrics(l);
     else if (o->resume && l->mark.evaluated)

@@ -42,10 +42,15 @@ pkill -9 -P $! 2>/dev/null; kill -9 $! 2>/dev/null
 wait $! 2>/dev/null
 check "it was killed before its end" test ! -f lkill/final.safetensors
 check "and left a checkpoint" test -f lkill/checkpoints/LATEST
+# A kill may come while any file is written.
+: >lkill/checkpoints/LATEST.tmp-1234-0
+: >lkill/best.safetensors.tmp-1234-0
+mkdir lkill/checkpoints/step-7.tmp.1234
+: >lkill/checkpoints/step-7.tmp.1234/rank-0.wfck
 works "goes on" long --checkpoint-every 1000 --resume lkill
 check "the same bytes" cmp lwhole/final.safetensors lkill/final.safetensors
 check "every step once in the metrics" test "$(grep -c '"loss"' lkill/metrics.jsonl)" -eq 100000
-check "nothing unfinished is left" sh -c '! ls lkill/checkpoints | grep -q tmp'
+check "nothing unfinished is left" sh -c '! find lkill | grep tmp'
 
 # Ctrl-C keeps the last whole step. Started by Python, since a shell's background jobs ignore SIGINT.
 python3 - "$weft" "$mlp" >out 2>err <<'P'
