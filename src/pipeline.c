@@ -50,6 +50,7 @@ const WfPass wf_pipeline[] = {
      "flags of dropout and batch norm flipped", evaluating},
     {"simplify/functionalize", wf_simplify_functionalize, WF_ATEN, WF_FUNC, "mutation becomes values", NULL},
     {"simplify/decompose", wf_simplify_decompose, WF_FUNC, WF_OP, "ops that own a VJP only", NULL},
+    {"simplify/lookup", wf_simplify_lookup, WF_OP, WF_OP, "products of looked-up rows taken once per row of the table", NULL},
     {"grad/joint", wf_grad_joint, WF_OP, WF_JOINT, "loss and backward pass as nodes", NULL},
     {"grad/accumulate", wf_grad_accumulate, WF_JOINT, WF_JOINT, "gradients added up over the micro-batches of a step",
      accumulated},

@@ -14,6 +14,8 @@ const WfNode *wf_simplify_evaluates(const WfGraph *g);
 WfGraph *wf_simplify_functionalize(WfPassEnv *env, WfGraph *g);
 /* Only ops that own a VJP. func -> op */
 WfGraph *wf_simplify_decompose(WfPassEnv *env, WfGraph *g);
+/* Products of looked-up rows become lookups of products, where that is less work. op -> op */
+WfGraph *wf_simplify_lookup(WfPassEnv *env, WfGraph *g);
 /* Only primitives. joint -> prim */
 WfGraph *wf_simplify_prim(WfPassEnv *env, WfGraph *g);
 

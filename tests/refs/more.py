@@ -215,6 +215,19 @@ class DoubleConvolutions(nn.Module):  # float64: no library convolution; every s
         return F.mse_loss(h, y) + v.pow(2).mean() * 0.1
 
 
+class Spelled(nn.Module):  # more characters than the alphabet has: products of the table are looked up, in place of rows
+    def __init__(self):
+        super().__init__()
+        self.e, self.k, self.r, self.o = nn.Embedding(11, 8), nn.Embedding(7, 8), nn.LSTM(8, 8, bidirectional=True), nn.Linear(16, 8)
+        self.k.weight.requires_grad_(False)
+
+    def forward(self, x, y):
+        rows = self.e(x)
+        h = self.o(self.r(rows.transpose(0, 1))[0]).transpose(0, 1) + rows + self.o.weight[:, :8].mm(self.k(x % 7).view(-1, 8).t()).t().view_as(rows)
+        h = h + F.linear(self.k(x % 7), self.o.weight[:, 8:])
+        return F.cross_entropy(F.linear(h, self.e.weight).flatten(0, 1), y.flatten())
+
+
 def of(kind, **hyper):
     return lambda parameters: kind(parameters, **hyper)
 
@@ -268,6 +281,8 @@ def cases():
     yield "f64_recurrent", Recurrent, sequences, of(optim.Adam, lr=0.01), {}
     by_rank = lambda: [[(torch.randn(5, 8), torch.randint(0, 4, (5,))) for _ in range(2)] for _ in range(3)]
     yield "unstable_bias", Statistics, by_rank, of(optim.RMSprop, lr=0.002, alpha=0.9999, eps=1e-12, momentum=0.9), dict(ranks=2)  # its gradient is noise
+    spelled = lambda: [(torch.randint(0, 11, (4, 9)), torch.randint(0, 11, (4, 9))) for _ in range(3)]
+    yield "lookup_small_tables", Spelled, spelled, of(optim.AdamW, lr=0.01), {}
     yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 
