@@ -66,6 +66,10 @@ static Mpi *mpi_of(const WfComm *c) { return c->state; }
 
 /* ---- failures ---- */
 
+/* Several ranks find the same thing at the same time. So that one of them speaks and not all, each gives those of lower rank so much
+ * time to tell it: more than a busy machine takes to deliver a message. */
+static double patience(const WfComm *c) { return 0.3 * (c->rank < 10 ? c->rank : 10); }
+
 static void await_notice(WfComm *c)
 {
     Mpi *m = mpi_of(c);
@@ -86,10 +90,7 @@ static void await_notice(WfComm *c)
 static void mpi_failed(WfComm *c, const WfFlying *f, const char *text)
 {
     char place[NODE_TEXT + 64], all[900];
-    /* Several ranks find the same thing at the same time: the first tells the others, so that one of them
-     * speaks. */
-    for (double until = wf_now() + 0.05 * (c->rank < 20 ? c->rank : 20);
-         wf_now() < until && !wf_failed(&c->shared); usleep(1000))
+    for (double until = wf_now() + patience(c); wf_now() < until && !wf_failed(&c->shared); usleep(1000))
         await_notice(c);
     snprintf(all, sizeof all, "%s cannot go on. %s", wf_collective_name(f->op.kind), text);
     snprintf(place, sizeof place, "at %s (step %lld), group %s", f->op.node ? f->op.node : "an unnamed node",
@@ -583,9 +584,7 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
     wf_shared_create(c->ctx, 1, &c->shared);
     c->shared.head->first = c->rank;
     c->shared.head->world = c->size;
-    /* The first to lose patience tells the others; so that one speaks and not all, they do not lose it at
-     * once. */
-    c->options.timeout += 0.05 * (c->rank < 20 ? c->rank : 20);
+    c->options.timeout += patience(c);
     if (c->size == 1)
         return;
     m->notice_tag = WF_COMM_MAX_GROUPS << TAG_BITS;
