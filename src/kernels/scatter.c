@@ -3,7 +3,8 @@
  * out starts as x, or as zeros; then the sources are applied in order of their position, so that the result
  * does not depend on threads. No two tiles write the same element: a tile owns either some of the outer
  * dimension, or a range of columns (wide rows: balanced however skewed the index is), or every T-th block of
- * rows, and then reads the whole index and applies what falls to it. Each tile also initialises what it owns.
+ * rows, and then reads the whole index and applies what falls to it. Each tile also initialises what it owns, but for
+ * blocks of rows, which a phase before does in long pieces.
  *
  * An index outside 0 .. V-1 is left out and reported in the status word, which the executor looks at after
  * the step. */
@@ -102,20 +103,20 @@ static bool owns_row(const Scatter *s, int64_t row, int64_t tile)
     return s->split != BY_ROWS || row / s->block % s->tiles == tile;
 }
 
-/* What a tile owns: outer o0..o1, columns c0..c1 (and the rows that owns_row says). */
+/* What a tile owns: outer o0..o1, columns c0..c1 (and the rows that owns_row says); what it initialises of it: rows v0..v1. */
 typedef struct {
-    int64_t tile, o0, o1, c0, c1;
+    int64_t tile, o0, o1, v0, v1, c0, c1;
 } Part;
 
 static void initialise(const Scatter *s, const Part *p, size_t size, const char *x, char *out)
 {
     if (x == out)
         return;
-    size_t bytes = (size_t)(p->c1 - p->c0) * size;
+    /* Whole rows follow each other in memory. */
+    int64_t piece = p->c1 - p->c0 == s->inner ? p->v1 - p->v0 : 1;
+    size_t bytes = (size_t)(piece * (p->c1 - p->c0)) * size;
     for (int64_t o = p->o0; o < p->o1; o++)
-        for (int64_t v = 0; v < s->v; v++) {
-            if (!owns_row(s, v, p->tile))
-                continue;
+        for (int64_t v = p->v0; v < p->v1; v += piece) {
             size_t at = (size_t)((o * s->v + v) * s->inner + p->c0) * size;
             if (x)
                 memcpy(out + at, x + at, bytes);
@@ -187,14 +188,19 @@ static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand,
                 void *scratch, int thread)
 {
     const Scatter *s = lib->self;
-    (void)phase, (void)workspace, (void)scratch, (void)thread;
-    Part p = {tile, 0, s->outer, 0, s->inner};
+    (void)workspace, (void)scratch, (void)thread;
+    Part p = {tile, 0, s->outer, 0, s->v, 0, s->inner};
     if (s->split == BY_OUTER)
         p.o0 = s->outer * tile / s->tiles, p.o1 = s->outer * (tile + 1) / s->tiles;
     else if (s->split == BY_COLUMNS) /* whole cache lines, so that two threads do not share one */
         p.c0 = s->inner * tile / s->tiles / 16 * 16,
         p.c1 = tile + 1 == s->tiles ? s->inner : s->inner * (tile + 1) / s->tiles / 16 * 16;
-    initialise(s, &p, wf_dtype_size(s->dtype), s->has_x ? operand[0] : NULL, operand[3]);
+    else if (phase == 0)
+        p.v0 = s->v * tile / s->tiles, p.v1 = s->v * (tile + 1) / s->tiles;
+    if (phase == 0)
+        initialise(s, &p, wf_dtype_size(s->dtype), s->has_x ? operand[0] : NULL, operand[3]);
+    if (phase + 1 < lib->n_phases)
+        return;
     const int64_t *index = operand[1];
     if (s->dtype == WF_F32)
         (s->full ? full_f32 : rows_f32)(s, &p, index, operand[2], operand[3], operand[4]);
@@ -213,8 +219,8 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     plan(d, s);
     lib->self = s;
     lib->run = run;
-    lib->n_phases = 1;
-    lib->tiles[0] = s->tiles;
+    lib->n_phases = s->split == BY_ROWS && s->tiles > 1 ? 2 : 1;
+    lib->tiles[0] = lib->tiles[1] = s->tiles;
 }
 
 const WfKind wf_kind_scatter = {"scatter", accepts, sizes, create};
