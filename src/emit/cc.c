@@ -39,8 +39,9 @@ typedef struct {
 static const char install[] = "Install gcc (apt-get install gcc) or name a compiler in WEFT_CC; a step from `weft compile` "
                               "(.weft) needs none.";
 
-/* The text is vectors already: the compiler's own vectoriser would only cost time. */
-static const char *const flags[] = {"-std=gnu11", LEVEL, "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
+/* The text is vectors already: the compiler's own vectoriser would only cost time. Loops over lanes are to be unrolled; as loops
+ * they go through memory. */
+static const char *const flags[] = {"-std=gnu11", LEVEL, "-fpeel-loops", "-fno-tree-vectorize", "-fno-tree-slp-vectorize",
                                     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fPIC", "-w",
                                     "-Wno-psabi", "-fno-asynchronous-unwind-tables",
 #ifdef WEFT_SANITIZE_FLAGS

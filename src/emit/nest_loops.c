@@ -211,11 +211,50 @@ static bool mergeable(Em *m, const Loop *a, const Loop *b)
     return true;
 }
 
+/* d = ca * a + cb * b + ..., and does it walk the memory of a and b as one loop would? */
+typedef enum { APART, LINEAR, AS_ONE } Walk;
+static Walk walk_of(Em *m, WfDim d, const Loop *a, const Loop *b)
+{
+    int64_t ca, cb, size;
+    WfDim x, y, ra, rb;
+    if (!wf_elinear(m->e, d, a->var, &x, &ra) || !wf_elinear(m->e, d, b->var, &y, &rb) || !wf_elit(m->e, x, &ca) ||
+        !wf_elit(m->e, y, &cb) || !wf_elit(m->e, b->size, &size))
+        return APART;
+    return cb == 1 && ca == size ? AS_ONE : LINEAR;
+}
+
+/* A fast loop that fills a vector only in part, as the channels of a group do, becomes one with the loop around it, although what
+ * belongs to the groups does not walk it: that is then read at a fixed distance for each lane (nest_value.c). */
+static bool worth_spreading(Em *m, const Loop *a, const Loop *b)
+{
+    int64_t sa, sb;
+    bool as_one = false;
+    if (a->reduced || b->reduced || !wf_elit(m->e, a->size, &sa) || !wf_elit(m->e, b->size, &sb) || sb < 2 || sb >= LANES || LANES % sb ||
+        sa * sb % LANES)
+        return false;
+    for (int i = 0; i < m->touched.n; i++) {
+        Walk w = walk_of(m, wf_em_merged(m, m->touched.at[i]), a, b);
+        if (w == APART)
+            return false;
+        as_one |= w == AS_ONE;
+    }
+    for (int k = 0; k < m->n_out; k++)
+        if (walk_of(m, wf_em_merged(m, m->out[k].addr), a, b) != AS_ONE)
+            return false;
+    for (int i = 0; i < m->guards.n; i++) {
+        WfDim d = wf_em_merged(m, m->guards.at[i].value);
+        if (wf_edepends(m->e, d, a->var) || wf_edepends(m->e, d, b->var))
+            return false;
+    }
+    return as_one;
+}
+
 static void merge_loops(Em *m)
 {
     for (int i = 0; i + 1 < m->n_loops;) {
         Loop *a = &m->loop[i], *b = &m->loop[i + 1];
-        if (!mergeable(m, a, b)) {
+        bool whole = mergeable(m, a, b);
+        if (!whole && !worth_spreading(m, a, b)) {
             i++;
             continue;
         }
@@ -225,6 +264,8 @@ static void merge_loops(Em *m)
         WfDim var = wf_sym_bounded(m->e, name.at, size);
         /* earlier substitutions may mention a or b */
         WfDim olds[2] = {a->var, b->var}, news[2] = {0, var};
+        if (!whole)
+            news[0] = wf_efloordiv(m->e, var, b->size), news[1] = wf_emod(m->e, var, b->size);
         for (int k = 0; k < m->n_from; k++)
             m->to[k] = wf_esubst_all(m->e, m->to[k], 2, olds, news);
         for (int k = 0; k < 2; k++) {

@@ -7,6 +7,29 @@
 
 /* ---- loads ---- */
 
+/* Vectors begin at multiples of their length. Where each lane's address is then the first lane's and a constant, as of groups of
+ * channels: these constants. */
+static bool lane_steps(Em *m, WfDim addr, int64_t step[LANES])
+{
+    if (m->tail || wf_em_lane_data(m, addr) || (m->hi && m->lo % LANES))
+        return false;
+    WfDim var = m->loop[m->vec].var, q = wf_sym(m->e, "vector", 0, INT64_MAX / LANES - 1);
+    WfDim begin = wf_emul(m->e, q, LANES), first = wf_esubst(m->e, addr, var, begin);
+    for (int l = 0; l < LANES; l++)
+        if (!wf_elit(m->e, wf_esub(m->e, wf_esubst(m->e, addr, var, wf_eadd(m->e, begin, l)), first), &step[l]))
+            return false;
+    return true;
+}
+
+static char *lane_elements(Em *m, const char *dt, int k, WfDim addr, const int64_t step[LANES])
+{
+    WfStr s = {.arena = m->a};
+    char *first = wf_em_text(m, addr);
+    for (int l = 0; l < LANES; l++)
+        wf_str_printf(&s, "%sget_%s(a%d + %s + %lldL)", l ? ", " : "", dt, k, first, (long long)step[l]);
+    return s.at;
+}
+
 static Val load(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
 {
     const WfInput *in = wf_input_of(m->g, v);
@@ -39,6 +62,15 @@ static Val load(Em *m, WfVal v, const WfDim *ix, const Guards *gd)
     WfStr *s = at(m, depth);
     char *varying = wf_em_condition(m, gd, 1, "vv");
     bool varies = strcmp(varying, "1");
+    int64_t step[LANES];
+    if (!linear && !varies && lane_steps(m, addr, step)) {
+        char *elements = lane_elements(m, dt, k, addr, step);
+        if (gd->n)
+            wf_em_define(m, r, "%s ? (v%c){%s} : zero_%c()", uniform, suffix[r.cls], elements, suffix[r.cls]);
+        else
+            wf_em_define(m, r, "(v%c){%s}", suffix[r.cls], elements);
+        return r;
+    }
     if (!linear || (varies && (!wf_em_monotonic(m, gd) || coef != 1))) {
         wf_em_define(m, r, "zero_%c()", suffix[r.cls]);
         wf_str_printf(s, "if (%s) ", uniform);
@@ -171,6 +203,14 @@ Val wf_em_index_value(Em *m, WfDim d)
                !wf_em_on_vector(m, c)) {
         wf_em_define(m, r, "splat_l(%s) + splat_l(%s) * iota_l()", wf_em_text(m, d), wf_em_text(m, c));
     } else {
+        int64_t step[LANES];
+        WfStr steps = {.arena = m->a};
+        if (lane_steps(m, d, step)) {
+            for (int l = 0; l < LANES; l++)
+                wf_str_printf(&steps, "%s%lldL", l ? ", " : "", (long long)step[l]);
+            wf_em_define(m, r, "splat_l(%s) + (vl){%s}", wf_em_text(m, d), steps.at);
+            return r;
+        }
         wf_em_define(m, r, "zero_l()");
         wf_em_lane_loop(m, at(m, r.depth), NULL, "v%d[l] = %s", r.id, wf_em_text_vv(m, d));
     }

@@ -87,11 +87,87 @@ static void wide_tiles_of_padded_columns(void **state)
     padded_columns(50, 1100, 20, 33);
 }
 
+/* x is [rows, groups, channels], m one number for each group, v one for each channel of a group. (x - m + group's number) * v
+ * is written and summed over the rows. Fewer channels than a vector has lanes make one loop with the groups where they divide it. */
+static void groups_of(int64_t rows, int64_t groups, int64_t channels)
+{
+    weft_program *g;
+    weft_session *s;
+    weft_tensor sums, all;
+    int64_t n = groups * channels;
+    float one = 1, *x = malloc((size_t)(rows * n) * sizeof *x), *m = malloc((size_t)groups * sizeof *m), *v = malloc((size_t)channels * sizeof *v);
+    double loss;
+    char text[64];
+    assert_true(x && m && v);
+    for (int64_t i = 0; i < rows * n; i++)
+        x[i] = value(i / n, i % n);
+    for (int64_t i = 0; i < groups; i++)
+        m[i] = value(3, i);
+    for (int64_t i = 0; i < channels; i++)
+        v[i] = value(i, 2);
+    ctx = weft_context_new(NULL);
+    assert_non_null(ctx);
+    ok(weft_graph_new(ctx, &g));
+    weft_graph_input(g, "x", WEFT_F32, 3, (int64_t[]){rows, groups, channels}, NULL); /* %1 */
+    weft_graph_input(g, "m", WEFT_F32, 2, (int64_t[]){groups, 1}, NULL);              /* %2 */
+    weft_graph_input(g, "v", WEFT_F32, 1, (int64_t[]){channels}, NULL);               /* %3 */
+    weft_graph_parameter(g, "p", &(weft_tensor){WEFT_F32, 0, {0}, &one}, 1);          /* %4 */
+    weft_graph_node(g, "aten.mul.Tensor", "%1, %4", NULL, NULL);                      /* %5 */
+    weft_graph_node(g, "aten.sub.Tensor", "%5, %2", NULL, NULL);                      /* %6 */
+    snprintf(text, sizeof text, "%lld", (long long)groups);
+    weft_graph_node(g, "aten.arange.default", text, NULL, NULL); /* %7 */
+    snprintf(text, sizeof text, "%%7, [%lld, 1]", (long long)groups);
+    weft_graph_node(g, "aten.view.default", text, NULL, NULL);                            /* %8 */
+    weft_graph_node(g, "aten.add.Tensor", "%6, %8", NULL, NULL);                          /* %9 */
+    weft_value product = weft_graph_node(g, "aten.mul.Tensor", "%9, %3", NULL, NULL);     /* %10 */
+    weft_value columns = weft_graph_node(g, "aten.sum.dim_IntList", "%10, [0]", NULL, NULL);
+    weft_value total = weft_graph_node(g, "aten.sum.default", "%11", NULL, NULL);
+    ok(weft_graph_output(g, total, "loss"));
+    ok(weft_graph_output(g, columns, "columns"));
+    ok(weft_graph_output(g, product, "product"));
+    ok(weft_graph_finish(g));
+    ok(weft_set(g, "optimizer", "sgd"));
+    ok(weft_session_new(g, &s));
+    ok(weft_feed(s, "x", &(weft_tensor){WEFT_F32, 3, {rows, groups, channels}, x}));
+    ok(weft_feed(s, "m", &(weft_tensor){WEFT_F32, 2, {groups, 1}, m}));
+    ok(weft_feed(s, "v", &(weft_tensor){WEFT_F32, 1, {channels}, v}));
+    ok(weft_step(s, &loss));
+    ok(weft_output(s, 1, &sums));
+    ok(weft_output(s, 2, &all));
+    for (int64_t k = 0; k < n; k++) {
+        float sum = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            float want = (value(r, k) - m[k / channels] + (float)(k / channels)) * v[k % channels];
+            assert_true(((const float *)all.data)[r * n + k] == want);
+            sum += want;
+        }
+        assert_true(((const float *)sums.data)[k] == sum);
+    }
+    weft_context_free(ctx);
+    free(x);
+    free(m);
+    free(v);
+}
+
+static void groups_of_few_channels(void **state)
+{
+    (void)state;
+    groups_of(9, 8, 2);
+    groups_of(9, 8, 4);
+    groups_of(70, 2, 8);
+    groups_of(5, 96, 4);  /* several vectors side by side */
+    groups_of(5, 10, 4);  /* the last vector is not full: they stay apart */
+    groups_of(5, 16, 3);  /* nor do 3 divide a vector */
+    groups_of(5, 3, 16);
+    groups_of(5, 3, 24);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_vector_of_padded_columns),
         cmocka_unit_test(wide_tiles_of_padded_columns),
+        cmocka_unit_test(groups_of_few_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
