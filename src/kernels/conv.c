@@ -1,5 +1,5 @@
-/* Convolutions on channels-last activations: small late layers on the register tile (convolve.c), float64 as plain sums
- * (conv_f64.c), all others through oneDNN, one thread each, which is what follows.
+/* Convolutions on channels-last activations: small late layers on the register tile (convolve.c), weight gradients of depthwise ones
+ * as sums over lanes (depthwise.c), float64 as plain sums (conv_f64.c), all others through oneDNN, one thread each, which is what follows.
  *
  * Forward and backward-data cut the batch into tiles of a few samples; one primitive for the tile, one for
  * the remainder. The weights are first put into the layout that oneDNN asks for, in a phase of their own. The
@@ -203,6 +203,10 @@ static void sizes(const WfLibDesc *d, size_t *workspace, size_t *scratch)
     read_shape(d, &s);
     if (is_f64(d) || !s.n)
         return;
+    if (wf_depthwise_takes(&s)) {
+        wf_depthwise_sizes(d, &s, workspace);
+        return;
+    }
     if (wf_convolve_takes(d, &s)) {
         wf_convolve_sizes(d, &s, workspace, scratch);
         return;
@@ -270,7 +274,7 @@ static bool accepts(const WfLibDesc *d, char *why, size_t size)
     read_shape(d, &s);
     if (!check_operands(d, &s, why, size))
         return false;
-    if (is_f64(d) || !s.n || wf_convolve_takes(d, &s))
+    if (is_f64(d) || !s.n || wf_depthwise_takes(&s) || wf_convolve_takes(d, &s))
         return true;
     if (!choose_isa(d))
         return wf_refuse(why, size, "oneDNN already runs at another ISA level in this process");
@@ -496,6 +500,10 @@ static void create(WfCtx *ctx, WfArena *arena, const WfLibDesc *d, int threads, 
     }
     if (is_f64(d)) {
         wf_conv_f64_create(arena, &s, lib);
+        return;
+    }
+    if (wf_depthwise_takes(&s)) {
+        wf_depthwise_create(arena, d, &s, lib);
         return;
     }
     if (wf_convolve_takes(d, &s)) {

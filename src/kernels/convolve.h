@@ -23,6 +23,11 @@ void wf_convolve_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s
 void wf_convolve_weight_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace, size_t *scratch);
 void wf_convolve_weight_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
 
+/* Weight gradients of depthwise convolutions (depthwise.c); no scratch. */
+bool wf_depthwise_takes(const WfConvShape *s);
+void wf_depthwise_sizes(const WfLibDesc *d, const WfConvShape *s, size_t *workspace);
+void wf_depthwise_create(WfArena *arena, const WfLibDesc *d, const WfConvShape *s, WfLib *lib);
+
 /* All three in float64; no workspace, no scratch. */
 void wf_conv_f64_create(WfArena *arena, const WfConvShape *s, WfLib *lib);
 

@@ -344,3 +344,5 @@ TARGET static void pack_b_row(int64_t n, const float *row, int64_t deep, int64_t
 #include "kernels/rows.h"
 
 #include "kernels/cells.h"
+
+#include "kernels/taps.h"

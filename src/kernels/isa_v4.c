@@ -29,4 +29,5 @@ const WfVec NAME(wf_vec) = {
     .tanh = tanh_rows,
     .cell = cell,
     .cell_back = cell_back,
+    .depthwise_row = depthwise_row,
 };

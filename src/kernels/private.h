@@ -8,6 +8,7 @@
 /* Longest K block; columns of a panel of the right matrix; floats of an edge tile, of packed row panels of
  * the left matrix, and of scratch of `block`. */
 enum {
+    WF_TAPS = 8, /* most taps of a row of a depthwise convolution at once */
     WF_KC = 256,
     WF_NR = 32,
     WF_EDGE = 14 * WF_NR,
@@ -62,6 +63,9 @@ typedef struct {
                  float *saved, float *work);
     void (*cell_back)(int mode, int64_t n, const float *saved, const float *y, const float *before,
                       const float *c_before, const float *dy, float *dh, float *dc, float *dx, float *dp);
+    /* A row of a depthwise weight gradient for 16 channels, 1 to WF_TAPS taps; see taps.h. */
+    void (*depthwise_row)(int taps, int64_t n, const float *x, int64_t tap, int64_t step, const float *dy, int64_t dy_step,
+                          float *sums);
 } WfVec;
 extern const WfVec wf_vec_v3, wf_vec_v4;
 const WfVec *wf_vec(const WfLibDesc *d);

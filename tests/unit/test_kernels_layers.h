@@ -132,6 +132,15 @@ static void test_conv(void **state)
     conv_case((Conv){3, 2, 4, 6, {5, 6, 7}, {3, 2, 3}, 1, 1, 1, 1, true, false});
     conv_case((Conv){2, 6, 32, 32, {10, 10}, {3, 3}, 1, 1, 1, 32, true, false});
     conv_case((Conv){2, 4, 12, 24, {7, 7}, {3, 3}, 1, 1, 1, 4, false, false});
+    /* depthwise: blocks that overlap, strides, dilation, more taps than go at once, taps that meet only padding */
+    conv_case((Conv){2, 5, 16, 16, {9, 8}, {3, 3}, 2, 1, 1, 16, true, false});
+    conv_case((Conv){2, 9, 40, 40, {7, 7}, {5, 5}, 1, 1, 2, 40, true, false});
+    conv_case((Conv){2, 3, 23, 23, {6, 5}, {7, 7}, 1, 1, 3, 23, false, false});
+    conv_case((Conv){2, 2, 96, 96, {4, 4}, {7, 7}, 1, 1, 3, 96, true, false});
+    conv_case((Conv){2, 2, 17, 17, {12, 14}, {3, 11}, 3, 1, 5, 17, true, false});
+    conv_case((Conv){2, 4, 32, 32, {9, 10}, {3, 3}, 1, 3, 3, 32, false, false});
+    conv_case((Conv){1, 6, 48, 48, {30}, {4}, 2, 2, 3, 48, true, false});
+    conv_case((Conv){2, 1, 16, 16, {2, 2}, {9, 9}, 1, 1, 4, 16, true, false});
     conv_case((Conv){2, 17, 24, 40, {4, 4}, {1, 1}, 1, 1, 0, 1, false, false});
     conv_case((Conv){2, 9, 3, 8, {12, 12}, {4, 4}, 4, 1, 0, 1, true, false});
     /* On the register tile: runs, edges, strides, ranges of samples, parts of channels. */
