@@ -9,10 +9,12 @@
 
 #include "emit/emit.h"
 
-#define LANES      16
-#define MAX_GUARDS 12
-#define MAX_CUTS   8
-#define WIDE       8 /* most vectors side by side in a tile of a column kernel */
+#define LANES       16
+#define MAX_GUARDS  12
+#define MAX_CUTS    64
+#define FEW_CUTS    8   /* more only where the pieces are short: ... */
+#define PIECES_TEXT 512 /* ... nodes of the body, once per piece */
+#define WIDE        8 /* most vectors side by side in a tile of a column kernel */
 
 typedef enum { C_F, C_D, C_I, C_L, C_B } Class; /* f32, f64, int32, int64 lanes; truth values (int32 0, -1) */
 static const char suffix[] = {'f', 'd', 'i', 'l', 'i'};

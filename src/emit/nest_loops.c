@@ -334,7 +334,7 @@ static void find_cuts(Em *m)
                 at++;
             if (bound[b] <= 0 || bound[b] >= size || (at < m->n_cut && m->cut[at] == bound[b]))
                 continue;
-            if (m->n_cut == MAX_CUTS) {
+            if (m->n_cut == MAX_CUTS || (m->n_cut >= FEW_CUTS && m->n_cut * m->g->nodes.n > PIECES_TEXT)) {
                 m->n_cut = 0;
                 return;
             }

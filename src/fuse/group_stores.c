@@ -7,6 +7,8 @@
 #define REPEAT_COST  32  /* operations that are cheaper to repeat than to store and load */
 #define REPEAT_READS 2   /* loads beyond the one of a stored value, over all further users */
 #define MAX_COST     400 /* above this a value is stored even for one user: code size */
+#define JOIN_PARTS   8   /* a join of more parts is stored: every reader would ask for each of them, ... */
+#define JOIN_READERS 2   /* ... and one of three or more, when more than so many would */
 #define MAX_PADS     10  /* bounds to be checked around one load: emit's limit, less a reader's own */
 
 static bool through(const WfNode *n)
@@ -166,7 +168,8 @@ void wf_fuse_decide_stores(Fuse *f)
         if (computes && (cost > MAX_COST || reads->n == WF_LEAVES ||
                          cost * (more > 2 ? 2 : more) > REPEAT_COST || (reads->n - 1) * more > REPEAT_READS))
             f->stored[n->out] = true;
-        f->stored[n->out] |= wf_fuse_rounds(n);
+        bool join = through(n) && k > 2;
+        f->stored[n->out] |= wf_fuse_rounds(n) || (join && (k > JOIN_PARTS || f->uses[n->out] > JOIN_READERS));
         if (f->stored[n->out])
             f->cost[n->out] = f->pads[n->out] = 0;
     }
