@@ -22,10 +22,12 @@ import argparse
 import copy
 import importlib.util
 import inspect
+import io
 import json
 import os
 import re
 import sys
+import zipfile
 
 import torch
 import torch.utils._pytree as pytree
@@ -371,6 +373,33 @@ def evaluate(path, case, values, batch):
 
 # ---- the folder ----
 
+def without_machine(path, roots=None):
+    """Rewrites an export so that the files in its stack traces are named from the working directory or from where Python
+    found the module (`roots`: other such folders), anything else by its last name: a case says nothing of its machine."""
+    if roots is None:
+        found = [os.path.abspath(p) for p in [os.getcwd(), *sys.path] if p]
+        roots = found + [os.path.realpath(p) for p in found]
+    roots = sorted({r.rstrip("/").encode() + b"/" for r in roots if r.rstrip("/")}, key=len, reverse=True)
+
+    def named(m):
+        root = next((r for r in roots if m[2].startswith(r)), m[2][:m[2].rfind(b"/") + 1])
+        return m[1] + m[2][len(root):]
+
+    whole = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(whole, "w") as new:
+        for member in old.infolist():
+            data = old.read(member)
+            if member.filename.endswith(".json"):
+                data = re.sub(rb'(File \\+")(/[^"\\]*)', named, data)
+            entry = zipfile.ZipInfo(member.filename, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = member.compress_type
+            gap = -(whole.tell() + 30 + len(member.filename.encode()) + 4) % 64  # torch.export aligns data to 64 bytes
+            entry.extra = b"FB" + gap.to_bytes(2, "little") + b"Z" * gap
+            new.writestr(entry, data)
+    with open(path, "wb") as f:
+        f.write(whole.getvalue())
+
+
 def describe(shape, dims):
     return [dims.get(i, s) for i, s in enumerate(shape)]
 
@@ -423,6 +452,7 @@ def record(module, batches, optimizer, folder, *, steps=5, name=None, clip_norm=
     exported = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes=dynamic_shapes)
     model_path = os.path.join(folder, "model.pt2")
     torch.export.save(exported, model_path)
+    without_machine(model_path)
     leaves = pytree.tree_leaves(copy.deepcopy(module)(**first))
     again = pytree.tree_leaves(torch.export.load(model_path).module()(*args, **kwargs))
     reload = differences(tensors("out", again), tensors("out", leaves))
