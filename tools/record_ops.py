@@ -89,6 +89,24 @@ def tied():  # values with many ties, as after relu
     return torch.relu(torch.round(f(2, 3, 6, 7)))
 
 
+def spd(n, *batch):  # symmetric, positive definite
+    def made():
+        a = f(*batch, n, n)
+        return a @ a.mT + n * torch.eye(n)
+    return made
+
+
+def logp(*s):
+    return lambda: torch.log_softmax(f(*s), -1)
+
+
+def projected(layers, both, first):  # an LSTM with projections of size 2
+    d, total = 1 + both, layers * (1 + both)
+    params = [F(*s) for k in range(total) for s in ((16, 3 if k < d else 2 * d), (16, 2), (16,), (16,), (2, 4))]
+    x = F(2, 5, 3) if first else F(5, 2, 3)
+    return call(x, [F(total, 2, 2), F(total, 2, 4)], params, True, layers, 0.0, False, both, first)
+
+
 CALLS = [
     ("relu6.default", [call(lambda: f(3, 5) * 5)]),
     ("celu.default", [call(F(3, 5)), call(F(7), 0.7)]),
@@ -256,6 +274,99 @@ CALLS = [
     ("hypot.default", [call(F(4, 5), F(5)), call(lambda: t(3e30, 3e-30, 1.0), lambda: t(4e30, 4e-30, 0.0))]),
     ("xlogy.Tensor", [call(F(4, 5), lambda: p(5)), call(lambda: t(0.0, 0.0, 2.0), lambda: t(0.0, 3.0, 1.0))]),
     ("special_erfinv.default", [call(lambda: p(9) * 2 - 1)]),
+    ("lgamma.default", [call(lambda: p(20) * 5), call(lambda: t(0.5, 1.0, 2.0, 30.0, 1e4, -0.3, -2.6, -7.5))]),
+    ("digamma.default", [call(lambda: p(20) * 5 + 0.2), call(lambda: t(1.0, 20.0, 1e4, -0.4, -2.6))]),
+    ("polygamma.default", [call(1, lambda: p(9) * 9 + 1), call(0, lambda: p(9) + 1), call(1, lambda: t(-0.4, -2.6))]),
+    ("mvlgamma.default", [call(lambda: p(5) + 2, 3)]),
+    ("special_ndtr.default", [call(F(9))]),
+    ("special_entr.default", [call(lambda: t(0.3, 1.0, 2.5, 0.01))]),
+    ("special_xlog1py.default", [call(F(4, 5), lambda: p(5)), call(lambda: t(0.0, 2.0), lambda: t(-1.0, 3.0))]),
+    ("copysign.Tensor", [call(F(4, 5), F(5)), call(lambda: t(1.0, -2.0, 0.0, 3.0), lambda: t(0.0, -0.0, -1.0, 2.0))]),
+    ("copysign.Scalar", [call(F(7), -2.0)]),
+    ("heaviside.default", [call(lambda: t(-1.0, 0.0, 2.0), lambda: t(5.0, 6.0, 7.0)), call(lambda: i(3, 6, low=-1), lambda: t(4))]),
+    ("fmax.default", [call(lambda: t(1.0, 2.0, float("nan"), 3.0), lambda: t(1.0, 5.0, 4.0, float("nan"))), call(tied, tied)]),
+    ("fmin.default", [call(lambda: t(1.0, 2.0, float("nan"), 3.0), lambda: t(1.0, 5.0, 4.0, float("nan")))]),
+    ("logaddexp2.default", [call(F(4, 5), F(5)), call(lambda: t(1e5, -1e5), lambda: t(1e5, -3.0))]),
+    ("ldexp.Tensor", [call(F(4, 5), lambda: i(5, 5, low=-4)), call(F(5), F(5))]),
+    ("float_power.Tensor_Scalar", [call(lambda: p(5), 2.5), call(lambda: i(9, 5), 2)]),
+    ("float_power.Tensor_Tensor", [call(lambda: p(5), F(5))]),
+    ("signbit.default", [call(lambda: t(-1.0, 0.0, -0.0, 2.0, float("-inf"))), call(lambda: i(3, 5, low=-3))]),
+    ("isclose.default", [call(lambda: t(1.0, 2.0, float("inf"), float("nan")), lambda: t(1.000001, 2.1, float("inf"), float("nan")))]),
+    ("logit.default", [call(lambda: p(7), 0.6), call(lambda: p(7), 0.2)]),  # bounds that cross
+    ("greater.Scalar", [call(F(5), 0.2)]),
+    ("not_equal.Tensor", [call(lambda: i(3, 9), lambda: i(3, 9))]),
+    ("arctanh.default", [call(lambda: p(9) - 0.5)]),
+    ("divide.Tensor_mode", [call(F(5), F(5), rounding_mode="floor"), call(F(5), F(5), rounding_mode=None)]),
+    ("true_divide.Scalar", [call(lambda: i(9, 5), 2)]),
+    ("linalg_inv.default", [call(F(3, 3)), call(F(2, 3, 4, 4)), call(F(0, 2, 2))]),
+    ("linalg_inv_ex.default", [call(F(3, 3))]),
+    ("linalg_det.default", [call(F(3, 3)), call(F(2, 4, 4)), call(F(1, 1))]),
+    ("linalg_slogdet.default", [call(F(3, 3)), call(F(2, 4, 4))]),
+    ("logdet.default", [call(lambda: torch.eye(4) + 0.1 * f(2, 4, 4))]),
+    ("linalg_solve.default", [call(F(3, 3), F(3, 2)), call(F(2, 3, 3), F(2, 3)), call(F(3, 3), F(2, 2, 3), left=False),
+                              call(F(2, 1, 3, 3), F(4, 3, 2)), call(F(3, 3), F(3))]),
+    ("linalg_cholesky.default", [call(spd(4)), call(spd(3, 2), upper=True)]),
+    ("cholesky_solve.default", [call(F(3, 2), lambda: torch.linalg.cholesky(spd(3)())),
+                                call(F(3, 2), lambda: torch.linalg.cholesky(spd(3)()).mT.contiguous(), True)]),
+    ("cholesky_inverse.default", [call(lambda: torch.linalg.cholesky(spd(3)()))]),
+    ("linalg_qr.default", [call(F(3, 3)), call(F(2, 5, 3)), call(F(4, 1))]),
+    ("linalg_eigvalsh.default", [call(spd(4)), call(F(2, 3, 3)), call(F(3, 3), "U")]),
+    ("linalg_matrix_exp.default", [call(F(3, 3)), call(F(2, 4, 4)), call(F(1, 1))]),
+    ("matrix_power.default", [call(F(3, 3), 3), call(F(2, 3, 3), -2)]),
+    ("ctc_loss.Tensor", [
+        call(logp(6, 3, 5), lambda: i(5, 3, 4, low=1), lambda: t(6, 5, 6), lambda: t(4, 2, 1)),
+        call(logp(5, 4), lambda: t(1, 1, 2), lambda: t(5), lambda: t(3), 0, 0),  # one sample, a label twice
+        call(logp(4, 2, 3), lambda: t(2, 2, 2, 1), lambda: t(3, 4), lambda: t(3, 1), 0, 2, True)]),  # the first cannot fit
+    ("ctc_loss.IntList", [call(logp(6, 2, 4), lambda: i(3, 5), [6, 4], [3, 2], 3), call(logp(3, 1, 4), lambda: i(3, 1, 2), [3], [0], 3, 0)]),
+    ("linspace.default", [call(2.0, 5.0, 1), call(3, 8, 4)]),
+    ("linspace.Tensor_Scalar", [call(lambda: t(0.5).reshape(()), 4, 6)]),
+    ("logspace.default", [call(0.0, 2.0, 5), call(-1, 3, 1), call(1.0, 4.0, 4, 2.0)]),
+    ("diff.default", [call(F(3, 4), 0, 1, F(3, 1)), call(F(3, 4), 2, -1, F(3, 1), F(3, 2))]),
+    ("tensordot.default", [call(F(2, 3, 4), F(3, 1, 5), [1, 2], [0, 1]), call(F(1, 4), F(4, 3), [0, 1], [1, 0])]),
+    ("scaled_dot_product_attention.default", [call(F(4, 3, 8), F(2, 4, 6, 8), F(2, 4, 6, 5)), call(F(2, 2, 3, 8), F(5, 8), F(5, 8))]),
+    ("trapezoid.x", [call(F(3, 4), F(4)), call(F(3, 4, 2), F(3, 4, 2), dim=1), call(F(4, 3), F(4), dim=0)]),
+    ("trapezoid.dx", [call(F(3, 4)), call(F(3, 4), dx=0.5, dim=0)]),
+    ("cumulative_trapezoid.x", [call(F(3, 4), F(4))]),
+    ("cov.default", [call(F(3, 5)), call(F(5), correction=0), call(F(1, 5))]),
+    ("corrcoef.default", [call(F(3, 5))]),
+    ("cross.default", [call(F(2, 3), F(2, 3)), call(F(3, 4), F(3, 1))]),
+    ("linalg_cross.default", [call(F(3, 4, 3), F(1, 4, 3)), call(F(3, 3), F(3, 3), dim=0)]),
+    ("linalg_vecdot.default", [call(F(2, 3), F(3)), call(F(2, 3), F(2, 3), dim=0)]),
+    ("dist.default", [call(F(2, 3), F(3)), call(F(4), F(4), 1), call(F(4), F(4), float("inf"))]),
+    ("linalg_norm.default", [call(F(3, 4)), call(F(3, 4), 1), call(F(3, 4), float("-inf")), call(F(2, 3, 4), float("inf"), [0, 2], True),
+                             call(F(2, 3), 3, [1])]),
+    ("linalg_matrix_norm.str_ord", [call(F(2, 3, 4))]),
+    ("cartesian_prod.default", [call([F(2), F(3)]), call([F(2), F(3), F(2)]), call([F(4)])]),
+    ("diagflat.default", [call(F(2, 2)), call(F(3), -1)]),
+    ("sum_to_size.default", [call(F(2, 3, 4), [3, 1]), call(F(2, 3), [2, 3])]),
+    ("isin.Tensor_Tensor", [call(lambda: i(9, 3, 4), lambda: i(9, 3)), call(lambda: i(9, 5), lambda: i(9, 2, 2), invert=True)]),
+    ("bucketize.Tensor", [call(F(3, 4), lambda: t(-1.0, 0.0, 1.0)), call(lambda: t(1, 2, 3), lambda: t(1, 3), right=True, out_int32=True)]),
+    ("searchsorted.Tensor", [call(lambda: torch.sort(f(2, 5)).values, F(2, 3)), call(lambda: t(1, 3, 3, 7), lambda: i(9, 2, 3), side="right")]),
+    ("count_nonzero.default", [call(lambda: i(3, 4, 5)), call(lambda: i(3, 4, 5), 1)]),
+    ("mode.default", [call(lambda: i(3, 4, 7)), call(tied, 1, True), call(lambda: torch.round(f(6)))]),
+    ("nanmedian.dim", [call(lambda: torch.where(p(3, 6) < 0.4, float("nan"), f(3, 6)), 1), call(F(5, 3), 0, True)]),
+    ("msort.default", [call(F(4, 3))]),
+    ("quantile.scalar", [call(lambda: t(2.0).reshape(()), 0.3, 0)]),
+    ("index_put.default", [
+        call(F(3, 4), [lambda: b(3, 4)], lambda: t(2.0)), call(F(3, 4), [lambda: b(3)], F(4)), call(F(3, 4), [None, lambda: b(4)], lambda: t(1.5)),
+        call(F(2, 3, 4), [None, lambda: b(3, 4)], F(2, 1)), call(F(3, 4), [lambda: b(3)], F(1, 4), True)]),
+    ("index_fill.int_Tensor", [call(F(3, 4), 1, lambda: t(0, 3), lambda: t(2.0).reshape(()))]),
+    ("index_reduce.default", [call(F(3, 4), 0, lambda: t(0, 2, 0), F(3, 4), how, include_self=s)
+                              for how in ("prod", "mean", "amax", "amin") for s in (True, False)]),
+    ("put.default", [call(F(3, 4), lambda: t(1, -2, 5), F(3)), call(F(3, 4), lambda: t(1, 1, 5), F(3), True)]),
+    ("scatter.reduce", [call(lambda: i(9, 3, 4), 0, lambda: t([0, 1], [2, 1]), lambda: i(9, 2, 2), reduce=how) for how in ("add", "multiply")]),
+    ("repeat_interleave.self_Tensor", [call(F(3, 4), lambda: t(2, 0, 3), 0, output_size=5), call(F(2, 2), lambda: t(1, 2, 1, 3), output_size=7),
+                                       call(F(2, 3), lambda: t(2), 1, output_size=6)]),
+    ("repeat_interleave.Tensor", [call(lambda: t(2, 0, 3), output_size=5)]),
+    ("max_unpool2d.default", [call(F(2, 3, 2, 2), lambda: i(4, 2, 3, 2, 2) * 4 + torch.arange(4).view(2, 2), [4, 4])]),
+    ("max_unpool3d.default", [call(F(3, 2, 2, 2), lambda: i(8, 3, 2, 2, 2) * 8 + torch.arange(8).view(2, 2, 2), [4, 4, 4], [2, 2, 2], [0, 0, 0])]),
+    ("as_strided.default", [call(F(12), [3, 4], [3, 1]), call(F(12), [3, 2, 3], [2, 4, 1]), call(F(4, 3), [3, 4], [1, 3], 0), call(F(12), [2, 2], [0, 5], 3)]),
+    ("embedding.default", [call(F(5, 3), lambda: t([0, 2, 2], [4, 2, 0]), -1, True), call(F(5, 3), lambda: t(1, 1, 3), 3, True)]),
+    ("embedding_bag.default", [call(F(5, 3), lambda: t(0, 2, 2, 4, 2), lambda: t(0, 3), True, mode) for mode in (0, 1)]),
+    ("lstm.input", [projected(*a) for a in ((1, False, False), (2, True, True), (1, True, False))]),
+    ("_upsample_nearest_exact3d.vec", [call(F(1, 2, 3, 3, 3), [4, 5, 2], None)]),
+    ("stack.default", [call([F(0, 1, 0), F(0, 1, 0)], 1)]),
+    ("tile.default", [call(F(0, 3), [2, 2])]),
 ]
 
 
@@ -300,6 +411,7 @@ class Recorder:
         def constant(n):  # what PyTorch gives no gradient
             arg = schema.arguments[n]
             return arg.alias_info or "running" in arg.name or arg.name in ("scale", "fake_quant_enabled") or (
+                "heaviside" in schema.name or "linspace" in schema.name) or (
                 arg.name in ("weight", "pos_weight") and ("loss" in schema.name or "entropy" in schema.name))
 
         plain = [v.detach() if isinstance(v, torch.Tensor) and constant(n) else v for n, v in enumerate(ran)]
@@ -332,11 +444,16 @@ class Recorder:
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     index = {}
-    for name, samples in CALLS:
+    made = {}
+    for name, samples in CALLS:  # in this order: all draw from one generator
         packet, overload = name.split(".")
         op = getattr(getattr(torch.ops.aten, packet), overload)
-        rec = Recorder()
-        said = [rec.sample(op, make, n) for n, make in enumerate(samples)]
+        rec, said = made.setdefault(name, (Recorder(), []))
+        for make in samples:
+            said.append(rec.sample(op, make, len(said)))
+    for name, (rec, said) in made.items():
+        packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
         full = f"aten.{name}"
         doc = {"op": full, "schema": str(op._schema), "torch_version": torch.__version__, "samples": said}
         with open(os.path.join(folder, full + ".json"), "w") as out:

@@ -271,6 +271,28 @@ const uint8_t *wf_safetensors_bytes(WfCtx *ctx, WfArena *a, const WfTensor *t, i
 WfTensor *wf_idx_open(WfCtx *ctx, WfArena *a, const char *path);
 WfTensor *wf_idx_parse(WfCtx *ctx, WfArena *a, const uint8_t *p, size_t n, const char *what);
 
+/* ---- small matrices: row-major, double; what is read is written over ------------------------------------------------ */
+
+/* x = a^-1, log |det a| and its sign; a[n, n]. A singular a has an x that is not finite, log_det -inf and sign 0. */
+void wf_matrix_inverse(int64_t n, double *a, double *x, double *log_det, double *sign);
+/* The lower factor in a's place, from its lower half; NaN from where on a is not positive definite. */
+void wf_matrix_cholesky(int64_t n, double *a);
+/* Eigenvalues[n], ascending, and eigenvectors, the columns of x[n, n], of a symmetric a. */
+void wf_matrix_eigh(int64_t n, double *a, double *values, double *x);
+/* a[m, n] = q[m, k] r[k, n], k the smaller of m and n; signs as LAPACK's geqrf. */
+void wf_matrix_qr(int64_t m, int64_t n, double *a, double *q, double *r);
+enum { WF_MATRIX_INVERSE, WF_MATRIX_CHOLESKY, WF_MATRIX_EIGH, WF_MATRIX_QR };
+/* One of these, of a[m, n] (m = n but for QR): results in the order in which the functions above name them. */
+void wf_matrix(int what, int64_t m, int64_t n, double *a, double *const *results);
+
+/* Minus the logarithm of the probability that `frames` steps spell `count` labels (each in 0..classes - 1); logp of step t
+ * and class c lies at t * stride + c. grad, laid out alike: exp(logp) - (share of the paths through (t, c)), which is the
+ * gradient at what log_softmax was taken of, and PyTorch's; NaN where no path spells the labels (inf). `work` has
+ * wf_ctc_work numbers. */
+double wf_ctc(int64_t frames, int64_t classes, int64_t stride, const double *logp, int64_t count, const int64_t *labels,
+              int64_t blank, double *grad, double *work);
+size_t wf_ctc_work(int64_t frames, int64_t classes, int64_t count);
+
 /* ---- hashes --------------------------------------------------------------------------------------------------- */
 
 typedef struct WfSha WfSha;

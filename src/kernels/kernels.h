@@ -45,7 +45,12 @@
  *                  out[outer,V,inner] status[2]                         f32 f64 i64 i32
  * scatter_full     x? index[outer,R,i'] src out status                  the same; torch.scatter along dim 1
  *     out = x (or zeros; mul, max and min need x), then the rows of src in order of r. x may be out itself.
- *     An index outside 0..V-1 is left out and sets status to {1 + p1, index}, unless it is set already. */
+ *     An index outside 0..V-1 is left out and sets status to {1 + p1, index}, unless it is set already.
+ * matrix           a[B,m,n] results..                                   p0 of WF_MATRIX_*. f32 or f64, dense
+ *     wf_matrix of every matrix; results with B in front.
+ * ctc              logp[T,N,C] labels[L] at[N] frames[N] count[N]       p0 the blank, p1 the most labels of a sample
+ *                  nll[N] grad[T,N,C]                                   f32 or f64, lists i64; dense
+ *     wf_ctc of every sample, whose labels are labels[at .. at + count]; a sample that does not fit has nll NaN. */
 /* clang-format on */
 #ifndef WF_KERNELS_H
 #define WF_KERNELS_H

@@ -13,7 +13,8 @@ static const WfKind *const kinds[] = {
     &wf_kind_rnn_fwd,       &wf_kind_rnn_bwd,
     &wf_kind_sort,          &wf_kind_cumsum,
     &wf_kind_cumprod,       &wf_kind_scatter,
-    &wf_kind_scatter_full,  NULL,
+    &wf_kind_scatter_full,  &wf_kind_matrix,
+    &wf_kind_ctc,           NULL,
 };
 
 static const WfKind *find(const char *name)

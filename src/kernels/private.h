@@ -119,7 +119,7 @@ typedef struct {
 } WfKind;
 extern const WfKind wf_kind_gemm, wf_kind_conv_fwd, wf_kind_conv_bwd_data, wf_kind_conv_bwd_weight,
     wf_kind_attention_fwd, wf_kind_attention_bwd, wf_kind_rnn_fwd, wf_kind_rnn_bwd, wf_kind_sort,
-    wf_kind_cumsum, wf_kind_cumprod, wf_kind_scatter, wf_kind_scatter_full;
+    wf_kind_cumsum, wf_kind_cumprod, wf_kind_scatter, wf_kind_scatter_full, wf_kind_matrix, wf_kind_ctc;
 
 /* Writes a reason and returns false. */
 bool wf_refuse(char *why, size_t size, const char *fmt, ...) WF_PRINTF(3, 4);

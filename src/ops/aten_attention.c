@@ -49,7 +49,7 @@ static WfVal raise_rank(WfGraph *g, WfVal x, int rank)
 static void to_four(WfGraph *g, const WfNode *n, Attention *a, int *r, WfDim *lead)
 {
     WfVal *x[3] = {&a->q, &a->k, &a->v};
-    int full = 4;
+    int full = 4, given = wf_rank_of(g, a->q);
     *r = 0;
     for (int i = 0; i < 3; i++)
         full = wf_rank_of(g, *x[i]) > full ? wf_rank_of(g, *x[i]) : full;
@@ -67,7 +67,7 @@ static void to_four(WfGraph *g, const WfNode *n, Attention *a, int *r, WfDim *le
         *x[i] = flatten_lead(g, *x[i], 3, *r, lead);
     if (!a->mask)
         return;
-    if (wf_rank_of(g, a->mask) == 3 && wf_rank_of(g, T(0)) == 3)
+    if (wf_rank_of(g, a->mask) == 3 && given == 3)
         a->mask = wf_unsqueeze(g, a->mask, 1);
     a->mask = raise_rank(g, a->mask, full);
     if (full > 4)
@@ -125,8 +125,13 @@ static WfVal attend(WfGraph *g, const WfNode *n, WfVal mask, double dropout, boo
     Attention a = {
         wf_wide(g, T(0)), wf_wide(g, T(1)), wf_wide(g, T(2)), 0, scale_of(g, n, "scale"), dropout, causal};
     WfDim lead[WF_MAX_RANK], shape[WF_MAX_RANK];
-    int r, rank = wf_rank_of(g, T(0));
+    int r, rank = 0;
     WfVal both[2] = {0};
+    for (int i = 0; i < 3; i++)
+        rank = wf_rank_of(g, T(i)) > rank ? wf_rank_of(g, T(i)) : rank;
+    a.q = raise_rank(g, a.q, rank);
+    a.k = raise_rank(g, a.k, rank);
+    a.v = raise_rank(g, a.v, rank);
     a.mask = additive(g, mask, wf_dtype_of(g, a.q));
     to_four(g, n, &a, &r, lead);
     WfDim hk = wf_size_of(g, a.k, 1), hv = wf_size_of(g, a.v, 1);
@@ -149,7 +154,7 @@ static WfVal attend(WfGraph *g, const WfNode *n, WfVal mask, double dropout, boo
     }
     if (lse)
         *lse = both[1];
-    /* back to the query's form, with what broadcasting added in front */
+    /* back to the operands' form, with what broadcasting added in front */
     const WfValue *y = wf_value(g, both[0]);
     WfDim last[3] = {y->shape[1], y->shape[2], y->shape[3]};
     int k = 0;

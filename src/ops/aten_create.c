@@ -102,7 +102,7 @@ DECOMPOSE(linspace_op) /* from both ends, as PyTorch: exact at start and end */
     WfVal i = wf_cast(g, wf_iota(g, WF_I64, 1, &count, 0), WF_F64);
     WfVal low = wf_adds(g, wf_muls(g, i, step), a);
     WfVal high = wf_sub(g, wf_scalar(g, WF_F64, b), wf_muls(g, wf_sub(g, wf_scalar(g, WF_F64, (double)(k - 1)), i), step));
-    WfVal first = wf_binary(g, "prim.lt", i, wf_scalar(g, WF_F64, (double)(k / 2)));
+    WfVal first = wf_binary(g, "prim.lt", i, wf_scalar(g, WF_F64, (double)(k == 1 ? 1 : k / 2)));
     DONE(wf_cast(g, wf_where(g, first, low, high), t));
 }
 static int eye(WfGraph *g, const WfNode *n, WfVal *out, int m)

@@ -18,15 +18,28 @@ static WfVal is_padding(WfGraph *g, WfVal index, WfDim padding, int trailing)
     return hit;
 }
 
+/* rows of w, whose gradient is divided by how often their index occurs (scale_grad_by_freq) */
+static WfVal shared_gradient(WfGraph *g, WfVal w, WfVal index, WfVal rows)
+{
+    WfDtype t = wf_dtype_of(g, w);
+    WfDim classes = wf_size_of(g, w, 0), count = wf_numel(g, index);
+    WfVal ones = wf_full(g, t, 3, (WfDim[]){1, count, 1}, 1), zeros = wf_full(g, t, 3, (WfDim[]){1, classes, 1}, 0);
+    WfVal times = wf_emit(g, "prim.scatter_rows", "vvvs", zeros, wf_reshape(g, wf_cast(g, index, WF_I64), 1, &count), ones,
+                          "add");
+    times = wf_take_rows(g, wf_reshape(g, times, 1, &classes), 0, index);
+    WfVal step = wf_sub(g, rows, wf_detach(g, rows));
+    return wf_add(g, wf_detach(g, rows), wf_div(g, step, wf_unsqueeze(g, times, wf_rank_of(g, times))));
+}
+
 static int embedding(DECOMPOSE)
 {
     WfVal w = T(0), index = T(1);
-    if (wf_bool(n, 3))
-        wf_fail_node(g, n, WF_E_OP_FORM, "scale_grad_by_freq is not supported");
     if (wf_rank_of(g, w) != 2 || !wf_dtype_is_int(wf_dtype_of(g, index)))
         wf_fail_node(g, n, WF_E_SHAPES, "weight %s and indices %s do not fit", wf_shape_text(g, w),
                      wf_shape_text(g, index));
     WfVal rows = wf_take_rows(g, w, 0, index);
+    if (wf_bool(n, 3))
+        rows = shared_gradient(g, w, index, rows);
     if (wf_int(n, 2) != wf_econst(g->exprs, -1))
         rows = wf_where(g, is_padding(g, index, wf_int(n, 2), 1), wf_detach(g, rows), rows);
     out[0] = rows;
@@ -78,8 +91,6 @@ static int embedding_bag(DECOMPOSE)
 {
     WfVal w = T(0), index = T(1), offsets = T(2), scales = T(6), padding = 0, y;
     int64_t mode = wf_lit(g, n, 4);
-    if (wf_bool(n, 3))
-        wf_fail_node(g, n, WF_E_OP_FORM, "scale_grad_by_freq is not supported");
     if (wf_rank_of(g, index) != 1 || wf_rank_of(g, offsets) != 1)
         wf_fail_node(g, n, WF_E_SHAPES, "indices %s and offsets %s must be vectors",
                      wf_shape_text(g, index), wf_shape_text(g, offsets));
@@ -95,6 +106,8 @@ static int embedding_bag(DECOMPOSE)
     }
     Bags b = bags_of(g, n, index, offsets, padding);
     WfVal rows = wf_take_rows(g, w, 0, index);
+    if (wf_bool(n, 3))
+        rows = shared_gradient(g, w, index, rows);
     WfDim width = wf_size_of(g, w, 1);
     if (mode == 2) {
         y = bag_max(g, &b, rows, padding);

@@ -117,19 +117,38 @@ static WfVal put(WfGraph *g, const WfNode *n, WfVal x, WfVal values, bool accumu
     const WfValue *f = wf_value(g, p.flat);
     return restore(g, &p, wf_reshape(g, y, f->rank, f->shape));
 }
-/* A single mask over leading dims writes without a data-dependent size. */
+/* A single mask writes without a data-dependent size if all that it names get the same: x[.., mask, ..] = v, where v has no
+ * dimension for them, or one of size 1. Returns v as x broadcasts it and the mask likewise, or 0. */
+static WfVal under_mask(WfGraph *g, const WfNode *n, WfVal x, WfVal v, WfVal *mask)
+{
+    const WfArg *a = &n->args[1];
+    int lead = 0, r = wf_rank_of(g, x), rv = wf_rank_of(g, v);
+    while (lead < a->n && !a->vals[lead])
+        lead++;
+    if (lead + 1 != a->n || wf_dtype_of(g, a->vals[lead]) != WF_BOOL)
+        return 0;
+    WfVal m = a->vals[lead];
+    int rm = wf_rank_of(g, m), rest = r - lead - rm;
+    if (rest < 0 || rm < 1)
+        wf_fail_node(g, n, WF_E_SHAPES, "a mask %s does not fit %s", wf_shape_text(g, m), wf_shape_text(g, x));
+    if (rv > rest) { /* v[lead.., 1, rest..] */
+        if (rv > lead + 1 + rest || wf_size_of(g, v, rv - rest - 1) != 1)
+            return 0;
+        for (int i = 1; i < rm; i++)
+            v = wf_unsqueeze(g, v, rv - rest - 1);
+    }
+    for (int i = 0; i < rest; i++)
+        m = wf_unsqueeze(g, m, wf_rank_of(g, m));
+    *mask = m;
+    return wf_cast(g, v, wf_dtype_of(g, x));
+}
 DECOMPOSE(index_put_op)
 {
-    WfVal x = wf_tensor(n, 0), v = wf_tensor(n, 2);
-    const WfArg *a = &n->args[1];
+    WfVal x = wf_tensor(n, 0), v = wf_tensor(n, 2), mask;
     bool acc = wf_bool(n, 3);
-    if (a->n == 1 && a->vals[0] && wf_dtype_of(g, a->vals[0]) == WF_BOOL && wf_numel(g, v) == 1) {
-        WfVal m = a->vals[0];
-        while (wf_rank_of(g, m) < wf_rank_of(g, x))
-            m = wf_unsqueeze(g, m, wf_rank_of(g, m));
-        WfVal w = wf_reshape(g, wf_cast(g, v, wf_dtype_of(g, x)), 0, NULL);
-        DONE(wf_where(g, m, acc ? wf_add(g, x, w) : w, x));
-    }
+    WfVal w = under_mask(g, n, x, v, &mask);
+    if (w)
+        DONE(wf_where(g, mask, acc ? wf_add(g, x, w) : w, x));
     DONE(put(g, n, x, v, acc));
 }
 
@@ -304,6 +323,78 @@ DECOMPOSE(take_op) /* of the flattened tensor */
     DONE(wf_take_rows(g, wf_reshape(g, x, 1, &count), 0, wrapped(g, wf_tensor(n, 1), count)));
 }
 
+DECOMPOSE(put_op) /* into the flattened tensor */
+{
+    WfVal x = wf_tensor(n, 0), i = wf_tensor(n, 1), src = wf_cast(g, wf_tensor(n, 2), wf_dtype_of(g, x));
+    WfDim all = wf_numel(g, x), count = wf_numel(g, i);
+    i = wrapped(g, wf_reshape(g, i, 1, &count), all);
+    WfVal y = wf_scatter(g, wf_reshape(g, x, 1, &all), 0, i, wf_reshape(g, src, 1, &count), wf_bool(n, 3) ? "add" : "set");
+    const WfValue *v = wf_value(g, x);
+    DONE(wf_reshape(g, y, v->rank, v->shape));
+}
+DECOMPOSE(scatter_by_op) { return scatter_any(g, n, out, *n->args[4].s == 'm' ? "mul" : "add"); }
+DECOMPOSE(index_reduce_op) /* the index is that of every column */
+{
+    WfVal x = wf_tensor(n, 0), i = at_least_1d(g, wf_tensor(n, 2)), src = at_least_1d(g, wf_tensor(n, 3));
+    int d = wf_rank_of(g, x) ? dim_of(g, n) : 0;
+    for (int k = 0; k < wf_rank_of(g, src); k++)
+        if (k != d)
+            i = wf_unsqueeze(g, i, k);
+    const char *how = n->args[4].s;
+    DONE(wf_emit(g, "aten.scatter_reduce.two", "vdvvsb", x, d, wf_expand_like(g, i, src), src, how, (int)wf_bool(n, 5)));
+}
+
+/* The place of each repeated element: how many of the running counts it has passed. */
+static WfVal repeats(WfGraph *g, const WfNode *n, WfVal times, WfDim count)
+{
+    const WfArg *size = wf_arg(n, "output_size");
+    if (!size || size->kind != WF_ARG_INT)
+        wf_fail_node(g, n, WF_E_DATA_DEPENDENT, "the number of repeats must be given, as in repeat_interleave(x, repeats, output_size=10): "
+                                                 "without it the result's shape depends on the data");
+    times = wf_expand(g, wf_cast(g, times, WF_I64), 1, &count);
+    WfVal ends = wf_unsqueeze(g, wf_emit(g, "prim.cumsum", "vd", times, 0), 0);
+    WfVal passed = wf_binary(g, "prim.le", ends, wf_iota(g, WF_I64, 2, (WfDim[]){size->i, 1}, 0));
+    return wf_sum(g, wf_cast(g, passed, WF_I64), 2, false);
+}
+DECOMPOSE(repeat_index_op) { DONE(repeats(g, n, wf_tensor(n, 0), wf_numel(g, wf_tensor(n, 0)))); }
+DECOMPOSE(repeat_interleave_op)
+{
+    WfVal x = wf_tensor(n, 0);
+    WfDim all = wf_numel(g, x);
+    if (!wf_has(n, 2))
+        x = wf_reshape(g, x, 1, &all);
+    int d = wf_has(n, 2) ? wf_dim_index(g, n, wf_int(n, 2), wf_rank_of(g, x)) : 0;
+    DONE(wf_take_rows(g, x, d, repeats(g, n, wf_tensor(n, 1), wf_size_of(g, x, d))));
+}
+
+/* The maxima go back to where they were; the other places are 0. */
+static int unpool(WfGraph *g, const WfNode *n, WfVal *out, int dims)
+{
+    WfVal x = wf_tensor(n, 0), i = wf_tensor(n, 1);
+    const WfValue *v = wf_value(g, x);
+    int lead = v->rank - dims;
+    WfDim flat[WF_MAX_RANK], shape[WF_MAX_RANK], from = 1, to = 1;
+    if (lead < 1 || n->args[2].n != dims || !wf_same_shape(g, x, i))
+        wf_fail_node(g, n, WF_E_SHAPES, "%s and %s do not fit", wf_shape_text(g, x), wf_shape_text(g, i));
+    for (int k = 0; k < v->rank; k++) {
+        shape[k] = k < lead ? v->shape[k] : n->args[2].ints[k - lead];
+        flat[k] = v->shape[k];
+        if (k >= lead) {
+            from = wf_emul(g->exprs, from, v->shape[k]);
+            to = wf_emul(g->exprs, to, shape[k]);
+        }
+    }
+    int rank = v->rank;
+    flat[lead] = from;
+    x = wf_reshape(g, x, lead + 1, flat);
+    i = wf_reshape(g, i, lead + 1, flat);
+    flat[lead] = to;
+    WfVal y = wf_scatter(g, wf_full(g, wf_dtype_of(g, x), lead + 1, flat, 0), lead, i, x, "set");
+    DONE(wf_reshape(g, y, rank, shape));
+}
+DECOMPOSE(max_unpool2d_op) { return unpool(g, n, out, 2); }
+DECOMPOSE(max_unpool3d_op) { return unpool(g, n, out, 3); }
+
 static const WfOp ops[] = {
     ROW("index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),
     ROW("_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index_op),
@@ -319,6 +410,15 @@ static const WfOp ops[] = {
     ROW("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", index_add_op),
     ROW("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", index_copy_op),
     ROW("index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", index_fill_op),
+    ROW("index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", index_fill_op),
+    ROW("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor", index_reduce_op),
+    ROW("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", put_op),
+    ROW("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor", scatter_by_op),
+    ROW("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor", scatter_by_op),
+    ROW("repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor", repeat_index_op),
+    ROW("repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor", repeat_interleave_op),
+    ROW("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", max_unpool2d_op),
+    ROW("max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor", max_unpool3d_op),
     ROW("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", masked_scatter_op),
     {0}};
 

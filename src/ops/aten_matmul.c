@@ -187,13 +187,16 @@ static int kron(DECOMPOSE)
  * sizes. */
 static WfVal as_matrix(WfGraph *g, const WfNode *n, int arg, bool summed_first, WfDim *shape, int *rank)
 {
-    WfVal x = T(arg);
-    const WfArg *dims = &n->args[2 + arg];
+    WfVal x = T(arg), other = T(!arg);
+    const WfArg *dims = &n->args[2 + arg], *its = &n->args[3 - arg];
     int r = wf_rank_of(g, x), perm[WF_MAX_RANK], sums = dims->n, kept = 0;
     WfDim k = 1, s = 1;
     uint32_t hit = 0;
     for (int i = 0; i < sums; i++) {
         int d = wf_dim_index(g, n, dims->ints[i], r);
+        if (wf_size_of(g, x, d) != 1 && i < its->n && /* the other one has a single element, for all of these */
+            wf_size_of(g, other, wf_dim_index(g, n, its->ints[i], wf_rank_of(g, other))) == 1)
+            x = wf_sum(g, x, 1u << d, true);
         hit |= 1u << d;
         s = wf_emul(E(g), s, wf_size_of(g, x, d));
         perm[summed_first ? i : r - sums + i] = d;
@@ -236,8 +239,12 @@ static int matrix_power(DECOMPOSE)
     int64_t k;
     WfVal x = T(0), y = 0;
     int r = wf_rank_of(g, x);
-    if (r < 2 || !wf_elit(E(g), wf_int(n, 1), &k) || k < 0)
-        wf_fail_node(g, n, WF_E_OP_FORM, "needs a matrix and a power of at least 0");
+    if (r < 2 || !wf_elit(E(g), wf_int(n, 1), &k) || k < -1024)
+        wf_fail_node(g, n, WF_E_OP_FORM, "needs a matrix and a power that is known");
+    if (k < 0) {
+        x = wf_emit(g, "aten.linalg_inv", "v", x);
+        k = -k;
+    }
     for (; k; k /= 2) {
         if (k % 2)
             y = y ? wf_matmul(g, y, x) : x;

@@ -78,7 +78,8 @@ DECOMPOSE(logit_op) /* eps None: log(x / (1 - x)); else x is clamped to [eps, 1 
     WfVal x = as_float(g, n, 0);
     if (wf_has(n, 1)) {
         double eps = wf_float(g, n, 1);
-        x = wf_binary(g, "prim.min", wf_binary(g, "prim.max", x, wf_like(g, x, eps)), wf_like(g, x, 1 - eps));
+        WfVal lo = wf_like(g, x, eps), hi = wf_like(g, x, 1 - eps), under = wf_binary(g, "prim.lt", x, lo);
+        x = wf_where(g, under, lo, wf_where(g, wf_binary(g, "prim.gt", x, hi), hi, x));
     }
     DONE(wf_unary(g, "prim.log", wf_div(g, x, wf_sub(g, wf_like(g, x, 1), x))));
 }
@@ -422,25 +423,19 @@ static const WfOp ops[] = {
     UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sigmoid), UNARY(neg), UNARY(abs), UNARY(sign), UNARY(floor),
     UNARY(ceil), UNARY(trunc), UNARY(round), UNARY(square), UNARY(frac), UNARY(logical_not), UNARY(bitwise_not),
     ROW("round.decimals(Tensor self, *, int decimals) -> Tensor", round_op), ROW("positive(Tensor self) -> Tensor", positive_op),
-    ROW("negative(Tensor self) -> Tensor", neg_op), ROW("absolute(Tensor self) -> Tensor", abs_op),
-    ROW("arctan(Tensor self) -> Tensor", atan_op), ROW("fix(Tensor self) -> Tensor", trunc_op),
     ROW("logit(Tensor self, float? eps=None) -> Tensor", logit_op), ROW("isnan(Tensor self) -> Tensor", isnan_op),
     ROW("isinf(Tensor self) -> Tensor", isinf_op), ROW("isfinite(Tensor self) -> Tensor", isfinite_op),
     ROW("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", nan_to_num_op),
     ROW("add.Tensor(Tensor self, Tensor other, " ALPHA, add_op), ROW("add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", add_op),
     ROW("sub.Tensor(Tensor self, Tensor other, " ALPHA, sub_op), ROW("sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", sub_op),
-    ROW("subtract.Tensor(Tensor self, Tensor other, " ALPHA, sub_op),
     ROW("rsub.Tensor(Tensor self, Tensor other, " ALPHA, rsub_op), ROW("rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", rsub_op),
-    PAIR(mul), PAIR(div), ROW("multiply.Tensor(Tensor self, Tensor other) -> Tensor", mul_op),
-    ROW("multiply.Scalar(Tensor self, Scalar other) -> Tensor", mul_op),
-    ROW("divide.Tensor(Tensor self, Tensor other) -> Tensor", div_op), ROW("true_divide.Tensor(Tensor self, Tensor other) -> Tensor", div_op),
+    PAIR(mul), PAIR(div),
     ROW("div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", div_mode_op),
     ROW("div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor", div_mode_op),
     ROW("floor_divide(Tensor self, Tensor other) -> Tensor", floor_divide_op),
     ROW("floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", floor_divide_op), PAIR(fmod), PAIR(remainder),
     ROW("maximum(Tensor self, Tensor other) -> Tensor", maximum_op), ROW("minimum(Tensor self, Tensor other) -> Tensor", minimum_op),
     ROW("max.other(Tensor self, Tensor other) -> Tensor", maximum_op), ROW("min.other(Tensor self, Tensor other) -> Tensor", minimum_op),
-    ROW("fmax(Tensor self, Tensor other) -> Tensor", maximum_op), ROW("fmin(Tensor self, Tensor other) -> Tensor", minimum_op),
     ROW("atan2(Tensor self, Tensor other) -> Tensor", atan2_op),
     ROW("pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", pow_op), ROW("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", pow_op),
     ROW("pow.Scalar(Scalar self, Tensor exponent) -> Tensor", pow_op),
@@ -457,11 +452,14 @@ static const WfOp ops[] = {
     ROW("bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor", shl_op),
     ROW("bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor", shr_op),
     ROW("logaddexp(Tensor self, Tensor other) -> Tensor", logaddexp_op), ROW("erfinv(Tensor self) -> Tensor", erfinv_op),
-    ROW("special_erfinv(Tensor self) -> Tensor", erfinv_op), ROW("asinh(Tensor self) -> Tensor", asinh_op),
+    ROW("asinh(Tensor self) -> Tensor", asinh_op),
     ROW("acosh(Tensor self) -> Tensor", acosh_op), ROW("atanh(Tensor self) -> Tensor", atanh_op),
     ROW("sinc(Tensor self) -> Tensor", sinc_op), ROW("deg2rad(Tensor self) -> Tensor", deg2rad_op),
     ROW("rad2deg(Tensor self) -> Tensor", rad2deg_op), ROW("hypot(Tensor self, Tensor other) -> Tensor", hypot_op),
     ROW("xlogy.Tensor(Tensor self, Tensor other) -> Tensor", xlogy_op),
+    ROW("xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", xlogy_op),
+    ROW("xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor", xlogy_op),
+    ROW("remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", remainder_op),
     ROW("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", where_op),
     ROW("where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", where_op),

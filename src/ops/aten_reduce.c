@@ -296,6 +296,7 @@ DECOMPOSE(quantile_op)
     bool keep = wf_bool(n, 3), flat = !wf_has(n, 2);
     int rank = wf_rank_of(g, x);
     WfDim count = wf_numel(g, x), ones[WF_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    flat |= !rank;
     if (flat)
         x = wf_reshape(g, x, 1, &count);
     int d = flat ? 0 : wf_dim_index(g, n, wf_int(n, 2), rank);
@@ -318,6 +319,62 @@ DECOMPOSE(quantile_op)
     y = wf_where(g, wf_unary(g, "prim.isnan", last), last, y);
     DONE(keep && flat ? wf_reshape(g, y, rank, ones) : y);
 }
+/* The least of those that occur most often, at its last place. */
+DECOMPOSE(mode_op)
+{
+    WfVal x = wf_tensor(n, 0);
+    int rank = wf_rank_of(g, x);
+    if (!rank)
+        return one_value(g, n, out);
+    int d = wf_dim_index(g, n, wf_int(n, 1), rank);
+    if (rank == WF_MAX_RANK)
+        wf_fail_node(g, n, WF_E_OP_FORM, "an operand of %d dimensions", rank);
+    WfVal fixed = wf_detach(g, x), same = wf_binary(g, "prim.eq", wf_unsqueeze(g, fixed, d), wf_unsqueeze(g, fixed, d + 1));
+    WfVal times = wf_sum(g, wf_cast(g, same, WF_I64), 1u << d, false);
+    WfVal often = wf_binary(g, "prim.eq", times, wf_reduce(g, "prim.amax", times, 1u << d, true));
+    WfVal most = wf_reduce(g, "prim.amax", fixed, 1u << d, true);
+    WfVal least = wf_reduce(g, "prim.amin", wf_where(g, often, fixed, most), 1u << d, true);
+    WfVal at = wf_where(g, wf_binary(g, "prim.eq", fixed, least), wf_iota(g, WF_I64, rank, wf_value(g, x)->shape, d),
+                        wf_scalar(g, WF_I64, 0));
+    WfVal i = wf_reduce(g, "prim.amax", at, 1u << d, true), v = wf_gather(g, x, d, i);
+    out[0] = keep_arg(n) ? v : wf_squeeze(g, v, d);
+    out[1] = keep_arg(n) ? i : wf_squeeze(g, i, d);
+    return 2;
+}
+DECOMPOSE(nanmedian_dim_op) /* the lower of the two middle ones of those that are no NaN */
+{
+    WfVal v[2], x = wf_tensor(n, 0);
+    if (!wf_rank_of(g, x))
+        return one_value(g, n, out);
+    if (!wf_dtype_is_float(wf_dtype_of(g, x)))
+        return median_dim_op(g, n, out);
+    int d = wf_dim_index(g, n, wf_int(n, 1), wf_rank_of(g, x));
+    WfVal good = wf_unary(g, "prim.not", wf_unary(g, "prim.isnan", x));
+    WfVal count = wf_adds(g, wf_sum(g, wf_cast(g, good, WF_I64), 1u << d, true), -1), zero = wf_scalar(g, WF_I64, 0);
+    WfVal at = wf_div(g, wf_binary(g, "prim.max", count, wf_expand_like(g, zero, count)), wf_scalar(g, WF_I64, 2));
+    sorted(g, x, d, false, v);
+    for (int k = 0; k < 2; k++) {
+        out[k] = wf_gather(g, v[k], d, at);
+        out[k] = keep_arg(n) ? out[k] : wf_squeeze(g, out[k], d);
+    }
+    return 2;
+}
+DECOMPOSE(nanmedian_op)
+{
+    WfVal x = wf_tensor(n, 0), v[2];
+    WfDim count = wf_numel(g, x);
+    wf_emit_multi(g, v, "aten.nanmedian.dim", "vdb", wf_reshape(g, x, 1, &count), 0, 0);
+    DONE(v[0]);
+}
+DECOMPOSE(msort_op)
+{
+    WfVal v[2];
+    if (!wf_rank_of(g, wf_tensor(n, 0)))
+        DONE(wf_tensor(n, 0));
+    sorted(g, wf_tensor(n, 0), 0, false, v);
+    DONE(v[0]);
+}
+DECOMPOSE(count_all_op) { DONE(wf_sum(g, wf_cast(g, truth(g, wf_tensor(n, 0)), WF_I64), mask(g, n, wf_has(n, 1) ? 1 : -1), false)); }
 DECOMPOSE(count_nonzero_op) { DONE(wf_sum(g, wf_cast(g, truth(g, wf_tensor(n, 0)), WF_I64), mask(g, n, 1), false)); }
 DECOMPOSE(trace_op)
 {
@@ -373,6 +430,10 @@ static const WfOp ops[] = {
     ROW("quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
         quantile_op),
     ROW("median(Tensor self) -> Tensor", median_op), ROW("count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", count_nonzero_op),
+    ROW("count_nonzero(Tensor self, int? dim=None) -> Tensor", count_all_op), ROW("msort(Tensor self) -> Tensor", msort_op),
+    ROW("mode(Tensor self, int dim=-1, bool keepdim=False) -> " VALUES, mode_op),
+    ROW("nanmedian(Tensor self) -> Tensor", nanmedian_op),
+    ROW("nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> " VALUES, nanmedian_dim_op),
     ROW("trace(Tensor self) -> Tensor", trace_op),
     {0}};
 

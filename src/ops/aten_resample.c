@@ -272,6 +272,10 @@ static int exact2d(DECOMPOSE)
 {
     return nearest(g, n, 2, 0.5, out);
 }
+static int exact3d(DECOMPOSE)
+{
+    return nearest(g, n, 3, 0.5, out);
+}
 
 #define NAME(text, fn)                                                  \
     {                                                                   \
@@ -292,6 +296,7 @@ static const WfOp ops[] = {BOTH("upsample_nearest1d", 1, "", S1, nearest1d),
                            BOTH("upsample_nearest3d", 3, "", S3, nearest3d),
                            BOTH("_upsample_nearest_exact1d", 1, "", S1, exact1d),
                            BOTH("_upsample_nearest_exact2d", 2, "", S2, exact2d),
+                           BOTH("_upsample_nearest_exact3d", 3, "", S3, exact3d),
                            BOTH("upsample_linear1d", 1, ALIGN, S1, linear1d),
                            BOTH("upsample_bilinear2d", 2, ALIGN, S2, bilinear2d),
                            BOTH("upsample_trilinear3d", 3, ALIGN, S3, trilinear3d),

@@ -14,7 +14,7 @@ enum { LSTM, GRU, TANH, RELU };
 typedef struct {
     int mode, layers, directions, each; /* each: parameters of one layer and direction */
     const WfVal *params;
-    bool biases, train;
+    bool biases, projected, train;
     double dropout;
 } Stack;
 
@@ -23,15 +23,32 @@ static WfVal state(WfGraph *g, WfVal h, int k) /* h[layers * directions, B, H] a
     return wf_squeeze(g, wf_slice(g, h, 0, k, k + 1, 1), 0);
 }
 
-/* x[T, B, I] through one layer and direction. */
+/* v[T, B, G] with `more` added at the step that comes first. */
+static WfVal add_to_first(WfGraph *g, WfVal v, WfVal more, bool reverse)
+{
+    WfDim steps = wf_size_of(g, v, 0), at = reverse ? wf_esub(E(g), steps, 1) : 0, end = wf_eadd(E(g), at, 1);
+    WfVal first = wf_add(g, wf_slice(g, v, 0, at, end, 1), wf_unsqueeze(g, more, 0));
+    return wf_slice_scatter(g, v, first, 0, at, end, 1);
+}
+
+/* x[T, B, I] through one layer and direction. With a projection R the state is R u of the unit's output u: W_hh R is
+ * then the recurrent weight of a layer without one, whose first step sees W_hh h0 beside its input. */
 static WfVal one(WfGraph *g, const WfNode *n, const Stack *s, int k, WfVal x, WfVal h0, WfVal c0, WfVal *h,
                  WfVal *c)
 {
     const WfVal *p = s->params + k * s->each;
-    WfVal proj = wf_linear(g, n, x, p[0], s->biases ? p[2] : 0), r[WF_MAX_RESULTS];
+    WfVal proj = wf_linear(g, n, x, p[0], s->biases ? p[2] : 0), before = state(g, h0, k), weight = p[1];
+    WfVal after = s->projected ? p[s->each - 1] : 0, r[WF_MAX_RESULTS];
     bool reverse = s->directions == 2 && k % 2;
-    wf_emit_multi(g, r, "prim.rnn", "vvvvvdb", proj, p[1], s->biases ? p[3] : (WfVal)0, state(g, h0, k),
+    if (after) {
+        proj = add_to_first(g, proj, wf_linear(g, n, before, weight, 0), reverse);
+        before = wf_zeros_like(g, state(g, c0, k));
+        weight = wf_matmul(g, weight, after);
+    }
+    wf_emit_multi(g, r, "prim.rnn", "vvvvvdb", proj, weight, s->biases ? p[3] : (WfVal)0, before,
                   c0 ? state(g, c0, k) : (WfVal)0, s->mode, (int)reverse);
+    for (int i = 0; after && i < 2; i++)
+        r[i] = wf_linear(g, n, r[i], after, 0);
     *h = wf_unsqueeze(g, r[1], 0);
     *c = c0 ? wf_unsqueeze(g, r[2], 0) : 0;
     return r[0];
@@ -81,8 +98,8 @@ static int layers(WfGraph *g, const WfNode *n, int mode, WfVal *out)
     int total = s.layers * s.directions;
     if (total < 1 || total > WF_MAX_RESULTS)
         wf_fail_node(g, n, WF_E_OP_FORM, "%d layers", s.layers);
-    if (n->args[2].n == total * (s.each + 1))
-        wf_fail_node(g, n, WF_E_OP_FORM, "projections (proj_size) are not supported; use an LSTM without them");
+    s.projected = mode == LSTM && n->args[2].n == total * (s.each + 1); /* proj_size */
+    s.each += s.projected;
     if (n->args[2].n != total * s.each || wf_rank_of(g, T(0)) != 3)
         wf_fail_node(g, n, WF_E_SHAPES, "%d weights do not make %d layers", n->args[2].n, total);
     run(g, n, &s, T(0), wf_bool(n, 8), h0, c0, out);

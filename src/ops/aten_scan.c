@@ -91,6 +91,11 @@ DECOMPOSE(diff)
     if (!r)
         wf_fail_node(g, n, WF_E_SHAPES, "the operand has no dimension");
     int d = wf_dim_index(g, n, wf_int(n, 2), r);
+    int64_t times = wf_lit(g, n, 1), size;
+    if (!times) { /* not even joined */
+        out[0] = x;
+        return 1;
+    }
     if (wf_has(n, 3))
         parts[k++] = wf_cast(g, wf_tensor(n, 3), wf_dtype_of(g, x));
     parts[k++] = x;
@@ -98,7 +103,6 @@ DECOMPOSE(diff)
         parts[k++] = wf_cast(g, wf_tensor(n, 4), wf_dtype_of(g, x));
     x = wf_cat(g, parts, k, d);
     bool truth = wf_dtype_of(g, x) == WF_BOOL;
-    int64_t times = wf_lit(g, n, 1), size;
     for (int64_t i = 0; i < times; i++) {
         WfDim all = wf_size_of(g, x, d), less = wf_esub(g->exprs, all, 1);
         if (wf_elit(g->exprs, all, &size) && size < 2)

@@ -411,9 +411,19 @@ RULE(as_strided)
         shape[k] = size->ints[hit];
         want = wf_emul(E, want, shape[k]);
     }
-    if (!ok || want != wf_numel(g, X))
-        wf_fail_node(g, n, WF_E_OP_FORM, "this is no permutation of the whole tensor");
     (void)order;
+    if (!ok || want != wf_numel(g, X)) { /* any other: the places are counted, and read one by one */
+        WfVal x = X, at = wf_dim_scalar(g, WF_I64, wf_has(n, 3) ? wf_int(n, 3) : 0);
+        WfDim all = wf_numel(g, x);
+        if (stride->n != rank)
+            wf_fail_node(g, n, WF_E_SHAPES, "%d strides for %d dimensions", stride->n, rank);
+        for (int k = 0; k < rank; k++) {
+            WfVal step = wf_mul(g, wf_iota(g, WF_I64, rank, size->ints, k), wf_dim_scalar(g, WF_I64, stride->ints[k]));
+            at = wf_add(g, at, step);
+        }
+        out[0] = wf_take_rows(g, wf_reshape(g, x, 1, &all), 0, at);
+        return 1;
+    }
     out[0] = wf_permute(g, wf_reshape(g, X, rank, shape), back);
     return 1;
 }
@@ -506,6 +516,9 @@ static const WfOp ops[] = {
     ROW("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> "
         "Tensor(a)",
         as_strided),
+    ROW("as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor", as_strided),
+    ROW("unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor", unfold),
+    ROW("diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor", diagonal),
     ROW("contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)", same),
     ROW("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", same),
     ROW("alias(Tensor(a) self) -> Tensor(a)", same),

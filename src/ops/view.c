@@ -69,8 +69,9 @@ static void reshape_index(WfGraph *g, const WfNode *n, WfIndex *ix)
         for (int k = o0; k < o; k++)
             flat = wf_eadd(e, wf_emul(e, flat, y->shape[k]), ix->at[k]);
         for (int k = i - 1; k > i0; k--) {
-            in[k] = wf_emod(e, flat, x->shape[k]);
-            flat = wf_efloordiv(e, flat, x->shape[k]);
+            WfDim size = x->shape[k] ? x->shape[k] : 1; /* nothing is read of an empty operand */
+            in[k] = wf_emod(e, flat, size);
+            flat = wf_efloordiv(e, flat, size);
         }
         if (i > i0)
             in[i0] = flat;

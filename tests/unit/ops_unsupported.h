@@ -12,6 +12,4 @@
 "aten.real.default",
 "aten.view_as_real.default",
 "aten.index.Tensor", /* by a mask: the size of the result depends on data */
-"aten.index_put.default",
-"aten.index_put_.default",
 "aten.one_hot.default", /* without the number of classes, likewise */
