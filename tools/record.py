@@ -377,7 +377,9 @@ def without_machine(path, roots=None):
     """Rewrites an export so that the files in its stack traces are named from the working directory or from where Python
     found the module (`roots`: other such folders), anything else by its last name: a case says nothing of its machine."""
     if roots is None:
-        found = [os.path.abspath(p) for p in [os.getcwd(), *sys.path] if p]
+        here = os.getcwd()
+        found = [os.path.abspath(p) for p in sys.path if p]
+        found = [here] + [p for p in found if not p.startswith(here + "/") or "site-packages" in p]
         roots = found + [os.path.realpath(p) for p in found]
     roots = sorted({r.rstrip("/").encode() + b"/" for r in roots if r.rstrip("/")}, key=len, reverse=True)
 

@@ -228,6 +228,39 @@ class Spelled(nn.Module):  # more characters than the alphabet has: products of 
         return F.cross_entropy(F.linear(h, self.e.weight).flatten(0, 1), y.flatten())
 
 
+class Heard(nn.Module):  # LSTMs with projections
+    def __init__(self):
+        super().__init__()
+        self.l = nn.LSTM(6, 8, 2, bidirectional=True, batch_first=True, proj_size=3)
+        self.r, self.o = nn.LSTM(6, 4, proj_size=2, bias=False), nn.Linear(8, 5)
+
+    def forward(self, x, y):
+        h, (_, c) = self.l(x)
+        scores = self.o(torch.cat([h, self.r(h.transpose(0, 1))[0].transpose(0, 1)], 2))
+        return F.cross_entropy(scores.flatten(0, 1), y.flatten()) + c.pow(2).mean(), scores
+
+
+class Factorised(nn.Module):  # a flow's determinant, a Gaussian process, whitening, rotations
+    def __init__(self):
+        super().__init__()
+        self.w, self.s, self.m = (nn.Parameter(torch.eye(4) + 0.2 * torch.randn(4, 4)) for _ in range(3))
+        self.e = nn.Embedding(6, 4, scale_grad_by_freq=True)
+
+    def forward(self, x, i):
+        h = x @ self.w + self.e(i)
+        cover = h.t() @ h + torch.eye(4)
+        lower = torch.linalg.cholesky(cover)
+        values, vectors = torch.linalg.eigh(cover)
+        whitened = (vectors * values.rsqrt()) @ vectors.mT
+        turned, r = torch.linalg.qr(h)
+        solved = torch.cholesky_solve(h.t(), lower) + torch.linalg.solve(self.s, h.t())
+        loss = solved.pow(2).mean() - torch.linalg.slogdet(self.w)[1] + (h @ whitened).abs().mean() + (turned @ r - 0.1 * turned).pow(2).mean()
+        loss = loss + torch.linalg.inv(self.m).pow(2).mean() + torch.linalg.det(self.m) * 0.1 + torch.matrix_exp(self.m * 0.3).mean()
+        h = h.masked_fill(h > 2, 0.5)
+        h[i == 2] = self.e.weight[0]
+        return loss + torch.lgamma(h.abs() + 0.5).mean() + torch.trapezoid(h, dim=1).mean(), h
+
+
 def of(kind, **hyper):
     return lambda parameters: kind(parameters, **hyper)
 
@@ -283,6 +316,10 @@ def cases():
     yield "unstable_bias", Statistics, by_rank, of(optim.RMSprop, lr=0.002, alpha=0.9999, eps=1e-12, momentum=0.9), dict(ranks=2)  # its gradient is noise
     spelled = lambda: [(torch.randint(0, 11, (4, 9)), torch.randint(0, 11, (4, 9))) for _ in range(3)]
     yield "lookup_small_tables", Spelled, spelled, of(optim.AdamW, lr=0.01), {}
+    frames = lambda: [(torch.randn(3, 9, 6), torch.randint(0, 5, (3, 9))) for _ in range(3)]
+    yield "projected_lstm", Heard, frames, of(optim.AdamW, lr=0.01), {}
+    points = lambda: [(torch.randn(7, 4), torch.tensor([0, 2, 2, 5, 2, 1, 0])) for _ in range(3)]
+    yield "factorised", Factorised, points, of(optim.SGD, lr=0.05), {}
     yield "f64_convolutions", DoubleConvolutions, doubles, of(optim.SGD, lr=0.05, momentum=0.9), {}
 
 
