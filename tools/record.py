@@ -68,6 +68,10 @@ def optimizer_plan(module, optimizer):
     kind = type(optimizer).__name__
     if kind not in OPTIMIZERS:
         raise SystemExit(f"record: optimiser {kind} is not one of {', '.join(OPTIMIZERS)}")
+    decoupled = {bool(g.get("decoupled_weight_decay")) for g in optimizer.param_groups} if kind == "Adam" else {False}
+    if len(decoupled) > 1:
+        raise SystemExit("record: decoupled_weight_decay must be the same in all groups: it makes an AdamW of an Adam")
+    made = torch.optim.AdamW if decoupled == {True} else type(optimizer)
     names = {id(p): name for name, p in module.named_parameters()}
     groups = []
     for group in optimizer.param_groups:
@@ -82,7 +86,7 @@ def optimizer_plan(module, optimizer):
     outside = [n for n, p in module.named_parameters() if p.requires_grad and n not in held]
     if outside:  # never updated, though clipping counts their gradients
         groups.append((outside, {**groups[0][1], "lr": 0.0}))
-    return type(optimizer), groups
+    return made, groups
 
 
 def make_optimizer(plan, module):
