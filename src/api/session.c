@@ -206,7 +206,11 @@ static void check_schedule(const Call *c)
 static void do_start(void *v)
 {
     Call *c = v;
-    wf_options_check(c->ctx, &c->p->options);
+    const WfOptions *o = &c->p->options;
+    wf_options_check(c->ctx, o);
+    if (o->deterministic == WF_DETERMINISTIC_ELASTIC && wf_options_micro(o) > 0 && wf_options_micro(o) != o->batch_size)
+        wf_fail_at(c->ctx, WF_E_OPTION_CONFLICT, NULL, "Set option accumulate.",
+                   "option micro-batch: under deterministic elastic the caller's micro-batches are what sums are made of");
     check_schedule(c);
     c->s = wf_start(c->p);
 }

@@ -512,6 +512,9 @@ void wf_options_read(WfCtx *ctx, WfOptions *o, const char *text, size_t n, const
 void wf_options_print(WfCtx *ctx, const WfOptions *o, unsigned groups, const WfStrings *words, WfStr *out);
 /* Rules between options, after all are set: a hyperparameter that the optimiser has not, steps and epochs, ... */
 void wf_options_check(WfCtx *ctx, const WfOptions *o);
+/* For a program that divides steps into micro-batches itself: under elastic, micro-batch N of batch-size B is accumulate B / N of
+ * batch-size N. After wf_options_check. */
+void wf_options_settle(WfOptions *o);
 /* Reads --name value, --name=value, --flag, --no-flag, -o FILE; `--` ends options. What the file of --config says is overruled
  * by flags; a repeatable option's flags replace all of the file's. Fills `words` with what is left, in order. `--help` and `-h` are left in `words`. */
 void wf_options_parse(WfCtx *ctx, WfOptions *o, int argc, char *const *argv, WfStrings *words);

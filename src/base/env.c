@@ -52,6 +52,7 @@ const WfEnvVar wf_env_table[] = {
     { "SLURM_NTASKS", "srun: number of ranks", "not launched by it" },
     { "SLURM_STEP_NUM_TASKS", "srun: number of ranks of this step", "not launched by it" },
     { "SLURM_LOCALID", "srun: this process among those of the host", "not launched by it" },
+    { "SLURM_NODEID", "srun: this host among those of the step", "the first" },
     { "SLURM_TASKS_PER_NODE", "srun: ranks on each host", "not launched by it" },
     { "SLURM_STEP_TASKS_PER_NODE", "srun: ranks of this step on each host", "not launched by it" },
     { "SLURM_JOB_ID", "srun: tells worlds of one host apart", "not launched by it" },

@@ -120,7 +120,7 @@ const WfOptionRow wf_option_table[] = {
      "micro-batches in a step: their mean gradient is reduced, clipped and applied once"},
     {"micro-batch", WF_OPTION_STRING, WF_GROUP_RUN, SCALAR, AT(micro_batch), "", "N|auto", NO_RANGE,
      "a step takes batch-size rows in micro-batches of N, which divides it; auto: of as many rows as the memory available "
-     "allows when the step begins"},
+     "allows when the step begins (under elastic: as accumulate says)"},
     {"loss-norm", WF_OPTION_ENUM, WF_GROUP_RUN, PLAN, AT(loss_norm), "mean", "mean|tokens", NO_RANGE,
      "mean: of the means of all micro-batches and processes; tokens: one mean over all that their losses count"},
     {"seed", WF_OPTION_INT, WF_GROUP_RUN, SCALAR, AT(seed), "0", "N", COUNT(0), "of shuffling and of random ops"},

@@ -170,9 +170,30 @@ static void check_micro(WfCtx *ctx, const WfOptions *o)
                    "number of rows nor auto", o->micro_batch);
     if (number && wf_option_origin(o, "accumulate") != WF_FROM_DEFAULT)
         wf_fail(ctx, WF_E_OPTION_CONFLICT, "options micro-batch and accumulate both say how many micro-batches a step has");
-    if (number && o->deterministic == WF_DETERMINISTIC_ELASTIC)
-        wf_fail_at(ctx, WF_E_OPTION_CONFLICT, NULL, "Choose them with accumulate.",
-                   "option micro-batch: under deterministic elastic the micro-batches are what sums are made of");
+    if (!number || o->deterministic != WF_DETERMINISTIC_ELASTIC)
+        return;
+    if (!o->batch_size)
+        wf_fail_at(ctx, WF_E_OPTION_CONFLICT, NULL, "Say also how many rows a step of one process has, with batch-size.",
+                   "option micro-batch: under deterministic elastic the micro-batches are what sums are made of, and their number "
+                   "is part of the step");
+    if (o->batch_size % n)
+        wf_fail(ctx, WF_E_MICRO_BATCH, "--micro-batch %lld: a step of %lld rows cannot be taken in micro-batches of that size", n,
+                (long long)o->batch_size);
+}
+
+/* How many micro-batches a process adds up in a step. */
+static int64_t leaves(const WfOptions *o)
+{
+    int64_t rows = wf_options_micro(o);
+    return o->accumulate == 1 && rows > 0 && o->batch_size ? o->batch_size / rows : o->accumulate;
+}
+
+void wf_options_settle(WfOptions *o)
+{
+    if (o->deterministic != WF_DETERMINISTIC_ELASTIC || wf_options_micro(o) <= 0)
+        return;
+    o->accumulate = leaves(o);
+    o->batch_size = wf_options_micro(o);
 }
 
 void wf_options_check(WfCtx *ctx, const WfOptions *o)
@@ -187,12 +208,12 @@ void wf_options_check(WfCtx *ctx, const WfOptions *o)
     check_norm(ctx, o);
     check_micro(ctx, o);
     wf_device_core(ctx, o->device);
-    int64_t leaves = o->nproc * o->accumulate;
-    if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((leaves & (leaves - 1)) || (o->accumulate & (o->accumulate - 1))))
+    int64_t own = leaves(o), all = o->nproc * own;
+    if (o->deterministic == WF_DETERMINISTIC_ELASTIC && ((all & (all - 1)) || (own & (own - 1))))
         wf_fail_at(ctx, WF_E_OPTION_CONFLICT, NULL, "Choose nproc and accumulate among 1, 2, 4, 8, ...",
                    "option deterministic: elastic adds up in a binary tree, but %lld processes of %lld micro-batches are no "
                    "power of two",
-                   (long long)o->nproc, (long long)o->accumulate);
+                   (long long)o->nproc, (long long)own);
 }
 
 /* ---- help ---- */

@@ -175,6 +175,7 @@ static void run_verb(void *p)
         fputs(text.at ? text.at : "", stdout);
         return;
     }
+    wf_options_settle(&o);
     m->code = m->verb->run(m->ctx, &o, &words);
 }
 

@@ -33,7 +33,8 @@ typedef struct WfGroup WfGroup;
 
 /* ---- worlds ------------------------------------------------------------------------------------------------------ */
 
-typedef enum { WF_COMM_AUTO, WF_COMM_LOCAL, WF_COMM_MPI } WfCommKind; /* auto: mpi under an MPI launcher, else local */
+typedef enum { WF_COMM_AUTO, WF_COMM_LOCAL, WF_COMM_MPI } WfCommKind; /* auto: mpi under an MPI launcher or srun on several
+                                                                         * hosts, else local */
 
 typedef struct {
     WfCommKind kind;
@@ -66,6 +67,7 @@ void wf_comm_stop(WfComm *c);
 void wf_comm_close(WfComm *c);
 int wf_comm_rank(const WfComm *c);
 int wf_comm_size(const WfComm *c);
+int wf_comm_local_size(const WfComm *c);   /* ranks of the world on this host */
 int wf_comm_threads(const WfComm *c);      /* threads that this rank should use */
 /* "rank 0 of 2, launched by torchrun (RANK), transport local, cores 0-1, 1 thread" */
 const char *wf_comm_describe(const WfComm *c);

@@ -70,12 +70,13 @@ static bool by_openmpi(WfLaunchInfo *o)
     return true;
 }
 
-/* Hydra names no job: its proxy, the parent of all ranks of a host, stands for it. */
+/* Hydra names no job: its proxy, the parent of all ranks of a host, stands for it. A rank that is told its place in PMI's
+ * variables but not on its host is srun's (--mpi=pmi2). */
 static bool by_mpich(WfLaunchInfo *o)
 {
     o->rank = number("PMI_RANK");
     o->size = number("PMI_SIZE");
-    if (o->rank < 0 || o->size < 1)
+    if (o->rank < 0 || o->size < 1 || (number("MPI_LOCALRANKID") < 0 && number("SLURM_STEP_ID") >= 0))
         return false;
     o->local_rank = number("MPI_LOCALRANKID");
     o->local_size = number("MPI_LOCALNRANKS");
@@ -86,29 +87,44 @@ static bool by_mpich(WfLaunchInfo *o)
     return true;
 }
 
-/* "4(x2),1": the first number; hosts that differ are MPI's business. */
-static int tasks_per_node(const char *text)
+/* "4(x2),1": four ranks on each of two hosts, one on the third. The entry of host `node`; -1: there is none. */
+static int tasks_of_node(const char *text, int node)
 {
-    int n = atoi(text);
-    return n > 0 ? n : -1;
+    while (*text) {
+        char *end;
+        long tasks = strtol(text, &end, 10), hosts = 1;
+        if (end == text || tasks < 1 || tasks > 1 << 24)
+            return -1;
+        if (!strncmp(end, "(x", 2))
+            hosts = strtol(end + 2, &end, 10);
+        if (node < hosts)
+            return (int)tasks;
+        node -= (int)hosts;
+        text = end + strspn(end, "),");
+        if (text == end)
+            return -1;
+    }
+    return -1;
 }
 
 static bool by_slurm(WfLaunchInfo *o)
 {
+    int node = number("SLURM_NODEID"); /* a step has a small number; what else srun runs (a batch script) has a huge one or none */
     o->rank = number("SLURM_PROCID");
     o->size = number("SLURM_STEP_NUM_TASKS");
-    if (o->size < 1 && wf_env("SLURM_STEP_ID"))
+    if (o->size < 1 && number("SLURM_STEP_ID") >= 0)
         o->size = number("SLURM_NTASKS");
     if (o->rank < 0 || o->size < 1)
-        return false; /* a batch script itself has SLURM_PROCID=0, but no step */
+        return false;
     o->local_rank = number("SLURM_LOCALID");
-    o->local_size = tasks_per_node(word("SLURM_STEP_TASKS_PER_NODE"));
+    o->local_size = tasks_of_node(word("SLURM_STEP_TASKS_PER_NODE"), node < 0 ? 0 : node);
     if (o->local_size < 1)
-        o->local_size = tasks_per_node(word("SLURM_TASKS_PER_NODE"));
+        o->local_size = tasks_of_node(word("SLURM_TASKS_PER_NODE"), node < 0 ? 0 : node);
     snprintf(o->key, sizeof o->key, "slurm-%.40s-%.40s", word("SLURM_JOB_ID"), word("SLURM_STEP_ID"));
     o->by = WF_BY_SLURM;
     o->name = "srun";
     o->variable = "SLURM_PROCID";
+    o->speaks_mpi = wf_env("PMI_RANK") || wf_env("PMIX_RANK");
     return true;
 }
 

@@ -240,6 +240,7 @@ typedef struct {
     int rank, size, local_rank, local_size;
     char key[160];                         /* tells the worlds of one host apart */
     enum { WF_BY_NOBODY, WF_BY_WEFT, WF_BY_TORCHRUN, WF_BY_OPENMPI, WF_BY_MPICH, WF_BY_PMIX, WF_BY_SLURM } by;
+    bool speaks_mpi;                       /* srun: with --mpi, so that MPI can start (the MPI launchers always do) */
     int fd, launcher_pid;                  /* by Weft */
 } WfLaunchInfo;
 void wf_launch_info(WfCtx *ctx, WfLaunchInfo *out); /* ctx NULL: contradictions are passed over */

@@ -297,8 +297,15 @@ static void open_one(WfComm *c)
 
 static void choose_transport(WfComm *c, const WfLaunchInfo *info)
 {
-    bool mpi_launcher = info->by >= WF_BY_OPENMPI;
     bool several_hosts = c->local_size != c->size && info->by != WF_BY_PMIX;
+    /* srun starts programs of any kind: on one host its ranks need no MPI, whether or which one is there. */
+    bool mpi_launcher = info->by >= WF_BY_OPENMPI && (info->by != WF_BY_SLURM || several_hosts);
+    bool mpi_wanted = c->options.kind == WF_COMM_MPI || (c->options.kind == WF_COMM_AUTO && mpi_launcher);
+    if (mpi_wanted && info->by == WF_BY_SLURM && !info->speaks_mpi)
+        wf_fail_at(c->ctx, WF_E_TRANSPORT, NULL,
+                   "Start it as: srun --mpi=pmix weft ... (Open MPI), or srun --mpi=pmi2 weft ... (MPICH)",
+                   "%d ranks, of which %d on this host: MPI is needed, but srun started them without it (no PMIX_RANK, no PMI_RANK)",
+                   c->size, c->local_size);
     if (c->options.kind == WF_COMM_MPI && (info->by == WF_BY_WEFT || info->by == WF_BY_TORCHRUN))
         wf_fail_at(c->ctx, WF_E_TRANSPORT, NULL, "Start it as: mpirun -n N weft ...",
                    "the transport mpi needs an MPI launcher, but %s launched this rank", info->name);
@@ -311,7 +318,7 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
                    c->size, c->local_size, info->name,
                    c->options.kind == WF_COMM_LOCAL ? " with the transport local" : "");
     }
-    if (c->options.kind == WF_COMM_MPI || (c->options.kind == WF_COMM_AUTO && mpi_launcher))
+    if (mpi_wanted)
         wf_mpi_open(c, info, NULL);
     else if (info->by == WF_BY_PMIX)
         wf_fail(c->ctx, WF_E_TRANSPORT,
@@ -437,6 +444,10 @@ int wf_comm_rank(const WfComm *c)
 int wf_comm_size(const WfComm *c)
 {
     return c->size;
+}
+int wf_comm_local_size(const WfComm *c)
+{
+    return c->local_size;
 }
 int wf_comm_threads(const WfComm *c)
 {

@@ -33,6 +33,8 @@ bool wf_exe_speaks(const WfExe *x, WfProgramKind kind)
     return any;
 }
 
+#define EXPORT_DYNAMIC "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to choose freely."
+
 int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
 {
     for (int i = 0; i < x->n_inputs; i++) {
@@ -49,10 +51,12 @@ int64_t wf_exe_batch(WfCtx *ctx, const WfExe *x, const WfOptions *o)
                 }
             return want;
         }
+        if (o->batch_size && o->batch_size != size && o->batch_size == wf_options_micro(o)) /* wf_options_settle */
+            wf_fail_at(ctx, WF_E_MICRO_BATCH, NULL, EXPORT_DYNAMIC,
+                       "--micro-batch %lld, but the model was exported for batches of %lld", (long long)o->batch_size,
+                       (long long)size);
         if (o->batch_size && o->batch_size != size)
-            wf_fail_at(ctx, WF_E_BATCH_SIZE, NULL,
-                       "Export it with dynamic_shapes={'x': {0: torch.export.Dim('batch', min=1)}, ...} to "
-                       "choose freely.",
+            wf_fail_at(ctx, WF_E_BATCH_SIZE, NULL, EXPORT_DYNAMIC,
                        "--batch-size %lld, but the model was exported for batches of %lld",
                        (long long)o->batch_size, (long long)size);
         return size;

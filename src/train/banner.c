@@ -158,7 +158,7 @@ static void put_memory(const WfLoop *l, WfStr *s)
     wf_train_symbols(x, l->data, rows, symbols);
     wf_exe_memory(x, s->arena, WF_PROG_STEP, symbols, &m);
     int64_t state = wf_session_state_bytes(l->t->session), needs = wf_session_needs(l->t->session, WF_PROG_STEP, symbols);
-    int64_t available = wf_memory_available(l->t->ctx, l->ranks, l->rank, l->mark.step) + wf_session_holds(l->t->session);
+    int64_t available = wf_memory_available(l->t->ctx, wf_ranks_here(l->t), l->rank, l->mark.step) + wf_session_holds(l->t->session);
     wf_str_puts(s, "memory     MiB: ");
     put_mib(s, "weights", m.weights);
     put_mib(s, "buffers", m.buffers);

@@ -61,10 +61,10 @@ WfMicro *wf_micro_new(WfCtx *ctx, WfArena *a, const WfTraining *t, const WfDatas
 
 /* The largest micro-batch that there is memory for. A row that is in use stays until it does not fit, or a larger one does
  * with something to spare. */
-static int choose(WfMicro *m, WfTraining *t, int ranks, int rank, int64_t step)
+static int choose(WfMicro *m, WfTraining *t, int rank, int64_t step)
 {
     const WfMicroTable *table = m->table;
-    int64_t left = wf_memory_available(t->ctx, ranks, rank, step), held = wf_session_holds(t->session);
+    int64_t left = wf_memory_available(t->ctx, wf_ranks_here(t), rank, step), held = wf_session_holds(t->session);
     left = left - left / KEEP;
     left = wf_env("WEFT_MEMORY") ? left : left + held; /* measured: what is held is not available any more */
     for (int i = 0; i < table->rows.n; i++) {
@@ -84,7 +84,7 @@ const WfMicroRow *wf_micro_begin(WfMicro *m, WfTraining *t, int64_t step)
 {
     int ranks = t->comm ? wf_comm_size(t->comm) : 1, rank = t->comm ? wf_comm_rank(t->comm) : 0, before = m->at;
     if (m->automatic && m->table->rows.n > 1)
-        m->at = choose(m, t, ranks, rank, step);
+        m->at = choose(m, t, rank, step);
     if (m->begun && m->at > before) /* what is not needed any more is what was short */
         wf_session_release(t->session);
     const WfMicroRow *r = &m->table->rows.at[m->at];

@@ -108,6 +108,8 @@ void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch)
         wf_session_compare(t->session, true);
 }
 
+int wf_ranks_here(const WfTraining *t) { return t->comm ? wf_comm_local_size(t->comm) : 1; }
+
 void wf_ranks_check_cancel(WfTraining *t)
 {
     if (!t->comm || wf_comm_size(t->comm) == 1) {

@@ -66,6 +66,8 @@ void wf_ranks_compare(WfCtx *ctx, WfComm *comm, const WfOptions *o, const uint8_
 /* Compares what else the ranks are about to do (plan, sequence of collectives, data); raises like it. Then all start from rank 0's state, or, without --init-sync, compare
  * theirs. */
 void wf_ranks_agree(WfTraining *t, const WfDataset *d, int64_t batch);
+/* How many ranks of the training share this host's memory. */
+int wf_ranks_here(const WfTraining *t);
 /* wf_check_cancel, at the same step on all ranks. */
 void wf_ranks_check_cancel(WfTraining *t);
 

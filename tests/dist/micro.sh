@@ -132,6 +132,19 @@ check "elastic" elastic e1 --accumulate 4
 check "elastic, auto" elastic e2 --accumulate 2 --nproc 2 --micro-batch auto
 check "elastic, auto: the same bytes" cmp e1/final.safetensors e2/final.safetensors
 
+# --micro-batch N names the leaves: the same bits on 1, 2 and 4 ranks, those of --accumulate; other leaves differ by rounding.
+leaves() { train "$@" --deterministic elastic; }
+check "elastic, --micro-batch 16" leaves l1 --batch-size 64 --micro-batch 16
+check "elastic, --micro-batch 16, two ranks" leaves l2 --batch-size 32 --micro-batch 16 --nproc 2
+check "elastic, --micro-batch 16, four ranks" leaves l4 --batch-size 16 --micro-batch 16 --nproc 4
+check "elastic, --accumulate 4" leaves la --batch-size 16 --accumulate 4
+for n in 2 4 a; do check "elastic, $n: the same bytes" cmp l1/final.safetensors l$n/final.safetensors; done
+check "elastic: the row is recorded" test "$(rows l2)" = "14 [16, 16]"
+check "elastic, --micro-batch 8" leaves l8 --batch-size 64 --micro-batch 8
+check "elastic: rows agree" close l1 l8 1e-5
+check "elastic, auto, two ranks of different memory" chosen lm 1K,1G --batch-size 16 --accumulate 2 --nproc 2 --deterministic elastic
+check "elastic, auto: the same bytes" cmp l1/final.safetensors lm/final.safetensors
+
 # A compiled step, and what is refused.
 run "$weft" compile "$mlp" --micro-batch auto --optimizer sgd -o any.weft
 check "compiled" test $code -eq 0
@@ -154,10 +167,15 @@ refused "cannot be taken in micro-batches of that size" --micro-batch 1
 refused "neither a number of rows nor auto" --micro-batch some
 refused "neither a number of rows nor auto" --micro-batch 0
 refused "both say how many micro-batches" --micro-batch 8 --accumulate 2
-refused "what sums are made of" --micro-batch 8 --deterministic elastic
+refused "cannot be taken in micro-batches of that size" --micro-batch 24 --deterministic elastic
+refused "no power of two" --batch-size 24 --micro-batch 8 --deterministic elastic
 WEFT_MEMORY=much refused "WEFT_MEMORY=much" --micro-batch auto
 run "$weft" train "$gpt" --data words.safetensors --micro-batch 2 --steps 1
 check "a static export: refused" says "dynamic_shapes="
+run "$weft" train "$gpt" --data words.safetensors --batch-size 4 --micro-batch 2 --deterministic elastic --steps 1
+check "a static export, elastic: refused" says "dynamic_shapes="
+run "$weft" train "$mlp" --data rows.safetensors --micro-batch 8 --deterministic elastic --steps 1
+check "elastic without the rows of a step: refused" says "is part of the step"
 run "$weft" train "$mlp" --data rows.safetensors --batch-size 64 --steps 1 --micro-batch 8 --loss cross_entropy --reduction sum --target y
 check "a sum: refused" test $code -ne 0
 check "nothing is left" nothing_left

@@ -96,6 +96,11 @@ run "$weft" train "$norm" --data pictures.safetensors --batch-size 4 --nproc 2 -
 check "elastic: statistics of a rank's own are refused, by node and line" says "elastic cannot hold"
 run "$weft" train "$mlp" --data good.safetensors --batch-size 4 --nproc 3 --deterministic elastic --steps 1
 check "elastic: three ranks are refused" says "3 processes of 1 micro-batches are no power of two"
+for mpi in openmpi mpich; do
+    if ! command -v mpirun.$mpi >/dev/null || [ ! -f "$WEFT_PLUGIN_DIR/libweft-mpi-$mpi.so" ]; then continue; fi
+    run mpirun.$mpi -n 3 "$weft" train "$mlp" --data good.safetensors --batch-size 4 --deterministic elastic --steps 1
+    check "elastic: three ranks under mpirun.$mpi are refused" says "3 processes of 1 micro-batches are no power of two"
+done
 
 # Evaluation is shared out, too.
 check "evaluation on one rank" begun --batch-size 12 --epochs 1 --eval-data good.safetensors --out e1
