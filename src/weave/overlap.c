@@ -1,5 +1,7 @@
 /* Overlap. A bucket's start stands where its last tensor is there; its wait sinks to just before the first node that
  * reads what it brings, and views sink with it. Between the two the communication thread works while the step computes.
+ * Behind the last start nodes stand in the order in which what they read arrives: norms and updates of the first buckets
+ * are computed while the last one travels.
  * Memory does not grow by it: a bucket's memory is taken from its first gradient to its last reader either way. */
 #include "weave/schedule.h"
 
@@ -11,20 +13,50 @@ static bool is_wait(const WfNode *n) { return n->op->family == WF_COLLECTIVE && 
 
 static bool sinks(const WfNode *n) { return n->op->family == WF_VIEW || is_wait(n); }
 
+/* order[1..]: all nodes by place, those behind the last start by the last start that they depend on; place: the inverse. */
+static void by_arrival(const WfGraph *g, WfNodeId *order, int *place)
+{
+    int n = g->nodes.n, last = 0, starts = 0, at = 1;
+    int *arrives = WF_NEWN(g->arena, int, (size_t)n + 1); /* by node: the number of that start; 0: of none */
+    WfVal in[WF_MAX_RESULTS];
+    for (int i = 1; i < n; i++)
+        last = is_start(wf_node(g, (WfNodeId)i)) ? i : last;
+    for (int i = 1; i < n; i++) {
+        const WfNode *nd = wf_node(g, (WfNodeId)i);
+        int k = wf_operands(nd, in, WF_MAX_RESULTS);
+        for (int j = 0; j < k; j++) {
+            WfNodeId p = in[j] ? wf_value(g, in[j])->node : 0;
+            arrives[i] = arrives[p] > arrives[i] ? arrives[p] : arrives[i];
+        }
+        arrives[i] = is_start(nd) ? ++starts : arrives[i];
+    }
+    for (int i = 1; i <= last; i++)
+        order[at++] = (WfNodeId)i;
+    for (int of = 0; of <= starts; of++)
+        for (int i = last + 1; i < n; i++)
+            if (arrives[i] == of)
+                order[at++] = (WfNodeId)i;
+    for (int i = 1; i < n; i++)
+        place[order[i]] = i;
+}
+
 WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g)
 {
     (void)env;
     int n = g->nodes.n;
-    int *target = WF_NEWN(g->arena, int, (size_t)n + 1); /* by node: the node that it stands in front of */
+    WfNodeId *order = WF_NEWN(g->arena, WfNodeId, (size_t)n + 1);
+    int *place = WF_NEWN(g->arena, int, (size_t)n + 1);
+    int *target = WF_NEWN(g->arena, int, (size_t)n + 1); /* by place: that of the node that it stands in front of */
     WfVal *map = WF_NEWN(g->arena, WfVal, (size_t)g->values.n), in[WF_MAX_RESULTS];
     wf_weave_check(g);
+    by_arrival(g, order, place);
     for (int i = 0; i < n; i++)
         target[i] = n;
     for (int i = n - 1; i > 0; i--) {
-        const WfNode *nd = wf_node(g, (WfNodeId)i);
+        const WfNode *nd = wf_node(g, order[i]);
         int k = wf_operands(nd, in, WF_MAX_RESULTS), at = sinks(nd) ? target[i] : i;
         for (int j = 0; j < k; j++) {
-            WfNodeId p = in[j] ? wf_value(g, in[j])->node : 0;
+            int p = in[j] ? place[wf_value(g, in[j])->node] : 0;
             target[p] = p && at < target[p] ? at : target[p];
         }
     }
@@ -33,15 +65,15 @@ WfGraph *wf_weave_overlap(WfPassEnv *env, WfGraph *g)
     wf_copy_inputs(g, to, map);
     int *head = WF_NEWN(g->arena, int, (size_t)n + 2), *next = WF_NEWN(g->arena, int, (size_t)n + 2);
     for (int i = n - 1; i > 0; i--)
-        if (sinks(wf_node(g, (WfNodeId)i))) {
+        if (sinks(wf_node(g, order[i]))) {
             next[i] = head[target[i]];
             head[target[i]] = i;
         }
     for (int at = 1; at <= n; at++) {
         for (int i = head[at]; i; i = next[i])
-            wf_weave_copy_raw(g, wf_node(g, (WfNodeId)i), to, map);
-        if (at < n && !sinks(wf_node(g, (WfNodeId)at)))
-            wf_weave_copy_raw(g, wf_node(g, (WfNodeId)at), to, map);
+            wf_weave_copy_raw(g, wf_node(g, order[i]), to, map);
+        if (at < n && !sinks(wf_node(g, order[at])))
+            wf_weave_copy_raw(g, wf_node(g, order[at]), to, map);
     }
     wf_copy_outputs(g, to, map);
     wf_weave_check(to);
