@@ -100,14 +100,13 @@ static void look_around(WfComm *c)
 }
 
 /* Until the bell rings. The sleeper counts itself first and drives once more: whoever completes a barrier
- * afterwards sees the count and rings. A transport without bells naps, longer and longer, to leave the core
- * to those who compute. */
-static void doze(WfComm *c, double seconds, int idle)
+ * afterwards sees the count and rings. A transport without bells takes naps of so many times its own. */
+static void doze(WfComm *c, double seconds, int naps)
 {
     WfRankCell *cell = wf_own_cell(&c->shared, c->rank);
     uint32_t seen = atomic_load(&cell->bell);
     if (c->transport->poll > 0)
-        seconds = c->transport->poll * (idle < 700 ? 1 + idle / 100 : 8);
+        seconds = c->transport->poll * naps;
     atomic_fetch_add(&cell->asleep, 1);
     bool still = take_driver(c);
     if (still) {
@@ -137,8 +136,10 @@ static void unpark(WfComm *c)
 
 static void *thread_main(void *p)
 {
+    /* Each look of a polled transport costs those who compute on the same core some 10 us: few, each at what has gathered. */
+    enum { NAPS = 16 };
     WfComm *c = p;
-    bool polled = c->transport->poll > 0; /* each look costs those who compute on the same core: none in vain */
+    bool polled = c->transport->poll > 0;
     int idle = 0;
     double looked = 0;
     while (!atomic_load(&c->quit)) {
@@ -163,7 +164,7 @@ static void *thread_main(void *p)
         }
         idle = moved ? 0 : idle < 1 << 20 ? idle + 1 : idle;
         if (!moved && mine && (polled || idle > 50) && atomic_load(&c->pending))
-            doze(c, SLICE, polled ? idle + 300 : idle);
+            doze(c, SLICE, NAPS);
         else if (!moved)
             relax();
     }
@@ -448,7 +449,7 @@ static void wait_for(WfComm *c, WfFlying *f, double timeout)
             leave_driver(c);
         }
         if (mine)
-            doze(c, timeout < SLICE ? timeout : SLICE, 0);
+            doze(c, timeout < SLICE ? timeout : SLICE, 1);
         else
             wf_futex_wait(&c->unlocks, seen, 0.001);
     }
