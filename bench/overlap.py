@@ -59,6 +59,7 @@ if dist.get_rank() == 0:
 dist.barrier()
 os._exit(0)  # gloo's threads may end a process that leaves in order with SIGABRT
 """
+READY = re.compile(r"start at ([0-9.]+) ms: ([0-9]+) elements of %(\S+)\.grad\.sent")  # a line of WEFT_PROFILE
 HEAP = dict(MALLOC_TRIM_THRESHOLD_="-1", MALLOC_MMAP_MAX_="0", MALLOC_TOP_PAD_="268435456")
 
 
@@ -74,7 +75,7 @@ def profile(wire, model, cache, steps):
     data = ["--eval-data", os.path.join(bench.WORK, model, "inputs.safetensors")]
     _, err = wire.mpirun(command(model, cache, steps, "--bucket-mb", "0", "--no-reduce", *data), WEFT_PROFILE="1", WEFT_LOG="info")
     grads = {}  # both ranks print: a tensor's second time is the other rank's
-    for t, n, name in re.findall(r"start at ([0-9.]+) ms: ([0-9]+) elements of all_reduce, (\S+)\.grad", err):
+    for t, n, name in READY.findall(err):
         grads.setdefault(name, []).append((float(t) / 1e3, 4 * int(n)))
     runs = [float(t) / 1e3 for t in re.findall(r"profile: \d+ calls, ([0-9.]+) ms a run", err)]
     return sorted((statistics.mean(t for t, _ in two), two[0][1]) for two in grads.values()), min(runs)

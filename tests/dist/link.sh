@@ -19,6 +19,15 @@ run "$weft" bench "$mlp" --data data.safetensors --threads 1 --batch-size 4 --np
 check "without reductions: replicas drift" says "differs between rank 0 and rank 1 after step 4"
 run "$weft" bench "$mlp" --data data.safetensors --threads 1 --batch-size 4 --nproc 2 --steps 8 --check-replicas 4
 check "with reductions: they do not" test $code -eq 0
+WEFT_PROFILE=1 WEFT_LOG=info run "$weft" bench "$mlp" --data data.safetensors --threads 1 --batch-size 4 --nproc 2 --steps 8 --bucket-mb 0
+check "a profile says when gradients are ready, as bench/overlap.py reads it" python3 - "$work/err" "$(dirname "$wire")" <<'P'
+import sys
+sys.path.insert(0, sys.argv[2])
+import overlap
+names = {name for _, _, name in overlap.READY.findall(open(sys.argv[1]).read())}
+print(names)
+sys.exit(len(names) < 4)
+P
 run "$weft" train "$mlp" --data data.safetensors --no-reduce
 check "weft train keeps its reductions" test $code -eq 2
 run "$weft" bench "$mlp" --data data.safetensors --steps 2
