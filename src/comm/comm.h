@@ -158,6 +158,9 @@ const void *wf_comm_share(WfComm *c, WfArena *a, int root, const void *blob, siz
 typedef enum { WF_FLIGHT_NONE, WF_FLIGHT_COMPUTING, WF_FLIGHT_STARTED, WF_FLIGHT_WAITING, WF_FLIGHT_DONE } WfFlight;
 /* What this rank is at, in memory that survives it: a few stores. Collectives record themselves. */
 void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step);
+/* Names the first rank in the folder of its run, so that the report below finds the world by it until the world is closed. Other
+ * ranks, and those of Weft's launcher, which has done it, need not. Raises WEFT_ERR_IO. */
+void wf_comm_trace(WfComm *c, const char *dir);
 /* What the ranks of running worlds of this host are at, one a line, and which are behind: of the world that `where`
  * names (pid of the launcher or a rank, or the folder of a run) or of all (NULL). Raises WEFT_ERR_USAGE if none. */
 void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);

@@ -207,6 +207,7 @@ struct WfComm {
     bool launched;
     int launcher_pid;
     char *describe;
+    char *trace;                           /* folder of the run that names this rank; NULL: none */
     int threads;
     struct WfBinding *binding;
     bool together;                         /* `shared` holds all ranks of the world */

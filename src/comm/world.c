@@ -224,6 +224,8 @@ static void release(void *p)
         if (c->peer_fd[r] >= 0)
             close(c->peer_fd[r]);
     wf_unbind_cores(c);
+    if (c->trace)
+        wf_remove_trace(c->trace);
     wf_shared_close(&c->shared);
     wf_arena_free(a);
 }
@@ -456,6 +458,14 @@ int wf_comm_threads(const WfComm *c)
 const char *wf_comm_describe(const WfComm *c)
 {
     return c->describe;
+}
+
+void wf_comm_trace(WfComm *c, const char *dir)
+{
+    if (c->launched || c->rank || c->size == 1)
+        return;
+    wf_write_trace(c->ctx, dir);
+    c->trace = wf_arena_strdup(c->arena, dir);
 }
 
 void *wf_comm_arena(WfComm *c, size_t bytes)

@@ -126,6 +126,8 @@ void wf_loop_open_out(WfLoop *l)
     wf_train_check_out(l->t->ctx, o); /* once more: it has been a while */
     bool same = o->resume && same_folder(o->out, o->resume);
     wf_mkdirs(l->t->ctx, o->out);
+    if (l->t->comm)
+        wf_comm_trace(l->t->comm, o->out);
     for (int i = 0; same && wf_loop_files[i]; i++)
         wf_remove_unfinished(wf_loop_path(l, wf_loop_files[i]));
     if (same)

@@ -36,12 +36,22 @@ check "it says what launched it" grep -q "rank 1 of 2, launched by srun (SLURM_P
 
 # The same program, unchanged, under both.
 python3 "$tensors" good.safetensors x=F32:48x8:rand y=I64:48:mod4
-flags=(train "$mlp" --data good.safetensors --threads 1 --optimizer adamw --batch-size 6 --epochs 2)
-run "$weft" "${flags[@]}" --nproc 2 --out nproc
-srun 2 "$weft" "${flags[@]}" --out srun
+flags=(train "$mlp" --data good.safetensors --threads 1 --optimizer adamw --batch-size 6)
+run "$weft" "${flags[@]}" --epochs 2 --nproc 2 --out nproc
+srun 2 "$weft" "${flags[@]}" --epochs 2 --out srun
 check "weft train under srun" test $code -eq 0
 check "the bytes of --nproc 2" cmp nproc/final.safetensors srun/final.safetensors
 check "the launcher is printed" says "launched by srun"
+
+# weft hang finds such ranks by the folder of their run, while they run.
+srun 3 "$weft" "${flags[@]}" --steps 100000000 --out running &
+for i in $(seq 200); do [ -s running/metrics.jsonl ] && break; sleep 0.05; done
+run "$weft" hang running
+check "weft hang: all ranks" test "$(grep -c '^  rank [012]: pid' "$work/out")" -eq 3
+kill -TERM "$(cat running/ranks.pid)"
+wait
+check "SIGTERM of one stops all: saved" test -f running/final.safetensors
+check "the trace is gone" test ! -e running/ranks.pid
 srun 2 "$weft" "${flags[@]}" --nproc 3 --out no
 check "another --nproc: refused" test $code -ne 0
 check "another --nproc: said" says "3 ranks were asked for, but srun started 2"
@@ -79,7 +89,7 @@ for mpi in openmpi mpich; do
 done
 run env SLURM_JOB_ID=$job SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 "$rank" hello
 check "a batch script is one process" grep -q "rank 0 of 1, started alone" "$work/out"
-run env SLURM_JOB_ID=$job SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 "$weft" "${flags[@]}" --nproc 2 --out batch
+run env SLURM_JOB_ID=$job SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 "$weft" "${flags[@]}" --epochs 2 --nproc 2 --out batch
 check "and starts ranks of its own" cmp nproc/final.safetensors batch/final.safetensors
 
 # A rank that does not come, one that dies.
@@ -95,7 +105,7 @@ check "nothing is left" nothing_left
 if command -v mpirun.openmpi >/dev/null && [ -f "$WEFT_PLUGIN_DIR/libweft-mpi-openmpi.so" ]; then
     available() { # LOCAL_SIZE
         rm -rf memory
-        run mpirun.openmpi -n 2 env OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE="$1" "$weft" "${flags[@]}" --out memory
+        run mpirun.openmpi -n 2 env OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE="$1" "$weft" "${flags[@]}" --steps 1 --out memory
         sed -n 's/.* of \([0-9.]*\) MiB available.*/\1/p' "$work/err" | head -1
     }
     apart=$(available 1) together=$(available 2)
