@@ -7,9 +7,7 @@ others    options of Weft by name, such as isa="amx" (`weft compile --help`)
 from __future__ import annotations
 
 import ctypes
-import mmap
 import struct
-import threading
 import warnings
 from typing import Any, Callable
 
@@ -21,17 +19,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from ._fx import DTYPES, Builder, where
 from ._lib import Context, Error, Tensor, handle_of, lib
-
-try:  # a quarter of the time of torch.empty, and not promised
-    from torch._C._dynamo.guards import _empty_strided_cpu as _empty
-except ImportError:
-    def _empty(shape: Any, strides: Any, dtype: Any) -> torch.Tensor:
-        return torch.empty_strided(shape, strides, dtype=dtype)
+from ._pool import Frame, Frames, Gradients, empty
 
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
 _stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
-_HUGE = 1 << 21  # bytes of a huge page
 _nothing = ctypes.create_string_buffer(64)
 _NOTHING = ctypes.addressof(_nothing)  # what empty tensors point at
 
@@ -161,56 +153,13 @@ def _replay(chain: list[Node]) -> Callable[[torch.Tensor, Callable[[Node], int]]
     return run
 
 
-def _memory(size: int) -> torch.Tensor:
-    """Bytes of a frame: in huge pages where there are any, as a step's own memory is; products walk through it in long strides."""
-    if size < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(size, dtype=torch.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:  # a kernel without them
-        pass
-    return torch.frombuffer(pages, dtype=torch.uint8)  # which keeps the pages
-
-
-class _Frames:
-    """Memory of frames, used again: a frame is as long out as the graph of a call lives."""
-
-    def __init__(self) -> None:
-        self.free: dict[int, list[torch.Tensor]] = {}
-        self.lock = threading.RLock()  # a frame may be collected while another one is taken
-
-    def take(self, size: int) -> "_Frame":
-        with self.lock:
-            spare = self.free.get(size)
-            memory = spare.pop() if spare else None
-        return _Frame(self, memory if memory is not None else _memory(size + 64))
-
-    def give(self, memory: torch.Tensor) -> None:
-        with self.lock:
-            self.free.setdefault(memory.numel() - 64, []).append(memory)
-            if len(self.free) > 8:  # sizes that come no more
-                del self.free[next(iter(self.free))]
-
-
-class _Frame:
-    __slots__ = ("pool", "memory", "pointer")
-
-    def __init__(self, pool: _Frames, memory: torch.Tensor):
-        self.pool, self.memory = pool, memory
-        self.pointer = (memory.data_ptr() + 63) & ~63
-
-    def __del__(self) -> None:
-        self.pool.give(self.memory)
-
-
 class _Region:
     """A compiled region: called with dynamo's inputs, returns its outputs."""
 
     def __init__(self, gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[str, Any]):
         graph = _aten(gm, example_inputs)
         self.context = Context(None)
-        self.frames = _Frames()
+        self.frames = Frames()
         nodes = list(graph.graph.nodes)
         places = [n for n in nodes if n.op == "placeholder"]
         grad = torch.is_grad_enabled()
@@ -352,6 +301,8 @@ class _Region:
         self.constant = [k for k in range(self.outputs) if k not in self.cotangents]
         self.pack_inputs, self.pack_outputs, self.pack_cotangents, self.pack_gradients = (  # pointers, one at least
             struct.Struct(f"{n + 1}P").pack for n in (len(self.inputs), self.outputs, len(self.cotangents), len(self.gradients)))
+        self.memory = Gradients([all(isinstance(n, int) for n in places[i].meta["val"].shape) for i in self.gradients])
+        self.count = len(places)
         self.known: dict[tuple[int, ...], Any] = {}
         self.static = None if self.symbols else self._sized(())
 
@@ -413,7 +364,7 @@ class _Region:
     def forward(self, plan: Any, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
         _stats["forward"] += 1
         sizes, bytes_, shapes, _ = plan
-        outputs = tuple([_empty(*shape) for shape in shapes])
+        outputs = tuple([empty(*shape) for shape in shapes])
         frame = self.frames.take(bytes_) if bytes_ else None
         seed = int(torch.randint(0, 2**62, (), dtype=torch.int64)) if self.random else 0
         self.context.call(lib.weft_run_forward, self.session, sizes, seed,
@@ -421,11 +372,11 @@ class _Region:
                           self.pack_outputs(*[x.data_ptr() or _NOTHING for x in outputs], 0), frame.pointer if frame else None)
         return outputs, frame
 
-    def backward(self, frame: _Frame, saved: Any, cotangents: Any, plan: Any) -> list[torch.Tensor]:
+    def backward(self, frame: Frame, saved: Any, cotangents: Any, plan: Any) -> list[torch.Tensor]:
         """saved: the inputs of self.read, in order."""
         _stats["backward"] += 1
         sizes, _, _, shapes = plan
-        gradients = [_empty(*shape) for shape in shapes]
+        gradients = self.memory.take(shapes)
         seeds = [cotangents[k] if order is None else cotangents[k].permute(order) for k, order in zip(self.cotangents, self.turned)]
         seeds = [x if x.is_contiguous() else x.contiguous() for x in seeds]
         self.context.call(lib.weft_run_backward, self.session, sizes,
@@ -441,7 +392,7 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, region: _Region, plan: Any, *inputs: Any) -> Any:
         outputs, ctx.frame = region.forward(plan, inputs)
-        ctx.region, ctx.plan, ctx.n = region, plan, len(inputs)
+        ctx.of = region, plan
         ctx.save_for_backward(*[inputs[i] for i in region.read])
         if region.constant:
             ctx.mark_non_differentiable(*[outputs[k] for k in region.constant])
@@ -452,9 +403,9 @@ class _Call(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise Error("a region that Weft compiled has no second derivative (create_graph=True)", status="unsupported model",
                         hint="Leave the part that is differentiated twice outside of torch.compile, or compile it with another backend.")
-        region = ctx.region
-        gradients = region.backward(ctx.frame, ctx.saved_tensors, cotangents, ctx.plan)
-        out: list[Any] = [None] * (ctx.n + 2)
+        region, plan = ctx.of
+        gradients = region.backward(ctx.frame, ctx.saved_tensors, cotangents, plan)
+        out: list[Any] = [None] * (region.count + 2)
         for i, g in zip(region.gradients, gradients):
             out[i + 2] = g
         if not torch._C._autograd._get_current_graph_task_keep_graph():

@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import pickle
+import resource
 import tempfile
 
 import torch
@@ -247,6 +248,51 @@ def test_large_frames_lie_in_huge_pages_and_go_with_the_region():
     torch._dynamo.reset()
     gc.collect()
     assert advised(address) is None, "the frame is still there"
+
+
+def faults(f):
+    """How many pages f() was given by the system."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    f()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_memory_of_large_gradients_is_used_again():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(3072, 3072), nn.Tanh(), nn.Linear(3072, 64))  # malloc gives 36 MB back to the system at once
+    twin, x = copy.deepcopy(model), torch.randn(8, 3072)
+    f, places, pages = compiled(model), [], []
+    for _ in range(4):
+        loss = f(x).square().mean()
+        pages.append(faults(loss.backward))
+        places.append([p.grad.data_ptr() for p in model.parameters() if p.numel() > 3072])
+        twin(x).square().mean().backward()
+        gradients(twin, model)
+        model.zero_grad()
+        twin.zero_grad()
+    assert places[0] == places[1] == places[3]
+    assert pages[-1] < 64, f"pages in each backward: {pages}"  # 36 MB are 9216
+
+
+def test_a_gradient_that_is_kept_stays():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256))
+    twin, f = copy.deepcopy(model), compiled(model)
+    kept, expected = [], []
+    for step in range(5):  # more than there are sets
+        x = torch.randn(8, 256)
+        for m, call, saved in ((model, f, kept), (twin, twin, expected)):
+            m.zero_grad()
+            call(x).square().mean().backward()
+            saved.append([m[0].weight.grad, m[2].weight.grad.numpy(), m[2].weight.grad[:, 3]])  # itself, an array, a view
+    for mine, right in zip(kept, expected):
+        for a, b in zip(mine, right):
+            same(torch.as_tensor(a), torch.as_tensor(b), "a gradient that was kept")
+    for m, call in ((model, f), (twin, twin)):  # summed up over calls, which are there together
+        m.zero_grad()
+        for k in range(3):
+            (call(x + k).square().mean() + call(x - k).sum()).backward()
+    gradients(twin, model)
 
 
 def test_what_cannot_be_taken_apart_is_said_in_words():
