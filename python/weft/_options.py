@@ -7,7 +7,7 @@ from ._lib import Error
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad")
 # What torch.optim's groups hold that says how it computes, not what.
-_HOW = {"params", "param_names", "lr", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
+_HOW = {"lr", "foreach", "capturable", "differentiable", "fused"}
 _OF = {"SGD": {"weight_decay", "momentum", "dampening", "nesterov", "maximize"},
        "Adam": {"betas", "eps", "weight_decay", "amsgrad", "maximize"}, "AdamW": {"betas", "eps", "weight_decay", "amsgrad", "maximize"},
        "RMSprop": {"alpha", "eps", "weight_decay", "momentum", "centered", "maximize"},
@@ -84,7 +84,8 @@ def of_torch(optimizer: Any, names: Mapping[int, str], trained: Iterable[str]) -
     out: Options = [("optimizer", kind.lower())]
     for number, group in enumerate(groups):
         for key, value in group.items():
-            if key not in _HOW | _OF[kind] and value and key != "decoupled_weight_decay":
+            own = key in optimizer.defaults  # what is not was put there by a scheduler or by the user
+            if own and key not in _HOW | _OF[kind] and value and key != "decoupled_weight_decay":
                 raise Error(f"{type(optimizer).__name__}'s {key}={value} (group {number}) is not supported", status="unsupported model",
                             hint="Weft's has lr, " + ", ".join(sorted(_OF[kind])) + ".")
         hyper = {"lr": group["lr"], **{k: group[k] for k in sorted(_OF[kind]) if k in group}}

@@ -129,6 +129,12 @@ class Session:
     def _follow(self, scheduler: Any) -> None:
         if self._optimizer is None or scheduler.optimizer is not self._optimizer:
             raise Error("the scheduler is of another optimiser than the session's", hint="Session(program, optimizer, schedule=Scheduler(optimizer, ..))")
+        if type(scheduler).__name__ == "ReduceLROnPlateau":
+            raise Error("ReduceLROnPlateau wants a metric at each of its steps, which a session has not", status="unsupported model",
+                        hint='Step it yourself: scheduler.step(loss); session.lr = optimizer.param_groups[0]["lr"].')
+        if getattr(scheduler, "cycle_momentum", False):
+            raise Error(f"the {type(scheduler).__name__} cycles the momentum, too, and Weft's stays as it is", status="unsupported model",
+                        hint="Make it with cycle_momentum=False.")
         self._scheduler = scheduler
         self._optimizer._opt_called = True  # what makes its first step() silent: Weft does what optimizer.step() would
         self._rates = [g["lr"] for g in self._optimizer.param_groups]
@@ -315,20 +321,42 @@ class Session:
 
     def predict(self, inputs: Any) -> Any:
         """The predictions for a batch, in evaluation form, as `weft run` writes them: what the loss scores; of a model without a loss its
-        first output. A copy. inputs: as of step(), with or without the target."""
+        first output. A copy. inputs: as of step(), with or without the target; they may have fewer rows than an export with a fixed batch,
+        and the predictions then have as many. Raises Error."""
         live, batch = self._c, inputs
         if not isinstance(inputs, Mapping):
             items = list(_leaves(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
             batch = dict(zip(self._names, items)) if len(items) <= len(self._names) else items
+        given = full = 0
         if isinstance(batch, Mapping):
+            batch, given, full = self._filled(batch)
             rows = next((shape_of(describe(x)[0])[:1] for x in batch.values()), ())
-            batch = {s.name: batch[s.name] if s.name in batch else self._placeholder(s, rows) for s in self._slots}
+            batch.update((s.name, self._placeholder(s, rows)) for s in self._slots if s.name not in batch)
         with live.context.lock:
             self._run(lib.weft_forward, batch, None, 1)
             out = self._outputs(live)
         if not out:
             raise Error("the model has no tensor output to predict")
-        return dict(out).get("predictions", out[0][1])
+        found = dict(out).get("predictions", out[0][1])
+        if given and (not found.shape or found.shape[0] % full):
+            raise Error(f"the predictions are {tuple(found.shape)} and have no row for each of {full} samples, and the batch has {given}", status="data",
+                        hint=f"Give batches of {full} rows, as the export's, or export with dynamic_shapes=\"batch\".")
+        return found[: found.shape[0] // full * given] if given else found
+
+    def _filled(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
+        """The batch, filled up with its first row where it has fewer than the export; how many it had (0: enough), and has now."""
+        like = {s.name: s.shape for s in self._slots}
+        tensors = {name: describe(x, f"input {name}") for name, x in batch.items() if like.get(name)}
+        rows = {name: (t.shape[0], like[name][0]) for name, (t, _) in tensors.items() if t.rank}
+        given, full = next(((n, all_) for n, all_ in rows.values() if 0 < n < all_), (0, 0))
+        filled = dict(batch)
+        for name, (n, all_) in rows.items() if given else ():
+            if all_ != full:
+                continue
+            if n != given:
+                raise Error(f"input {name} has {n} rows, in a batch of {given}", status="data")
+            filled[name] = _repeated(view(*tensors[name]), full)
+        return filled, given, full
 
     def _placeholder(self, slot: _Slot, rows: tuple[int, ...]) -> Any:
         """Zeros for an input that predictions do not depend on."""
@@ -486,6 +514,16 @@ def _leaves(x: Any) -> Iterable[Any]:
             yield from _leaves(v)
     else:
         yield x
+
+
+def _repeated(x: Any, rows: int) -> Any:
+    """A copy of x with more rows, all like its first."""
+    more = [x] + [x[:1]] * (rows - x.shape[0])
+    if hasattr(x, "new_empty"):
+        return torch_module().cat(more)
+    import numpy as np
+
+    return np.concatenate(more)
 
 
 def _copy(to: Any, value: Any) -> None:

@@ -254,6 +254,32 @@ def test_a_last_batch_of_fewer_rows_counts_as_it_is():
         assert abs(found[name] - want.item()) < 1e-5 * want.item(), (name, found, want)
 
 
+def test_predictions_of_fewer_rows_than_the_export():
+    model = Net().train()
+    x, y = batches(1)[0]
+    for form, options in ((model, dict(loss="cross_entropy")), (OwnLoss(model), {})):
+        session = weft.Session(weft.export(form, (x, y), **options), dict(type="SGD", lr=0.1))
+        whole = session.predict(x)
+        for n in (1, 4, 6):
+            for given in (x[:n], x[:n].numpy(), {"x": x[:n]}, (x[:n], y[:n])):
+                found = session.predict(given)
+                assert tuple(found.shape) == (n, 11) and torch.equal(found, whole[:n]), (n, found.shape)
+        refused(lambda: session.predict((x[:2], y)), "input y has 6 rows, in a batch of 2")
+        refused(lambda: session.predict(x[:0]), "input x")
+        refused(lambda: session.predict(torch.cat([x, x])), "12")
+    total = weft.Session(weft.export(Total(), (x,)), dict(type="SGD", lr=0.1))
+    refused(lambda: total.predict(x[:2]), "have no row for each of 6 samples")
+
+
+class Total(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return (x * self.weight).sum()
+
+
 def test_schedules_are_pytorchs():
     model = Net(norm=False)
     program = weft.export(model, batches(1)[0], loss="cross_entropy")
@@ -268,6 +294,24 @@ def test_schedules_are_pytorchs():
         assert abs(other.metric("lr") - 0.4 * 0.5 ** (t // 2)) < 1e-12, (t, other.lr)
     refused(lambda: weft.Session(program, dict(type="SGD", lr=1), schedule="cosine"), "number of steps is not known", "total-steps")
     refused(lambda: weft.Session(program, dict(type="SGD", lr=1), schedule=scheduler), "of another optimiser")
+
+    def one_cycle(**more):
+        optimizer = torch.optim.Adam(decay_groups(model), lr=0.4)
+        optimizer.param_groups[0]["name"] = "all of them"  # the user's, as max_lr and others are the scheduler's
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=9, **more)
+    optimizer, scheduler = one_cycle(cycle_momentum=False)
+    followed = weft.Session(program, optimizer, schedule=scheduler)
+    twin, course = one_cycle(cycle_momentum=False)
+    for batch in batches(6):
+        assert abs(followed.lr - twin.param_groups[0]["lr"]) < 1e-12
+        followed.step(batch)
+        twin.step()
+        course.step()
+    refused(lambda: weft.Session(program, one_cycle()[0], schedule=one_cycle()[1]), "of another optimiser")
+    optimizer, scheduler = one_cycle()
+    refused(lambda: weft.Session(program, optimizer, schedule=scheduler), "cycles the momentum", "cycle_momentum=False")
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    refused(lambda: weft.Session(program, optimizer, schedule=plateau), "wants a metric", "session.lr =")
     session.lr = 0
     before = session.state_dict()["mix.bias"].clone()
     session.step(batches(1)[0])
