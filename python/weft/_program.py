@@ -1,6 +1,7 @@
 """Programs: a model exported, or opened from a file; what its export cannot do, in words."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -8,7 +9,7 @@ import shutil
 import tempfile
 import traceback
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from . import _options
@@ -16,6 +17,11 @@ from ._lib import Context, Error, handle_of, lib
 from ._memory import torch_module
 
 LOSSES = ("cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div")
+
+
+# A graph has forward's operators only, and Weft derives backward from those: the user's would be left out, and nobody told.
+OWN_BACKWARD = "a torch.autograd.Function has a backward of its own, and a graph does not hold that"
+OWN_BACKWARD_HINT = "Write what it computes with operators; x + (f(x) - x).detach() is f forward and the identity backward."
 
 
 def take_text(context: Context, fn: Any, *args: Any) -> str:
@@ -145,6 +151,26 @@ def _apart(samples: Any, torch: Any) -> Any:
     return torch.utils._pytree.tree_map(own, samples)
 
 
+@contextlib.contextmanager
+def _no_own_backward(torch: Any) -> Iterator[None]:
+    """Raises Error where the model calls a torch.autograd.Function of somebody else than PyTorch on what requires a gradient."""
+    function, plain = torch.autograd.Function, torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = torch.utils._pytree.tree_leaves((args, kwargs))
+        traced = cls.__module__ == "torch._functorch.autograd_function"  # a stand-in of dynamo's for the user's, under strict=True
+        own = traced or not cls.__module__.startswith("torch.")
+        if own and torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
+            raise Error(OWN_BACKWARD if traced else f"{cls.__name__}: {OWN_BACKWARD}", status="unsupported model", hint=OWN_BACKWARD_HINT)
+        return plain.__get__(None, cls)(*args, **kwargs)
+
+    function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        function.apply = plain
+
+
 def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
            **options: Any) -> Program:
     """The training step of a torch.nn.Module, by torch.export.
@@ -188,7 +214,11 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
     samples = _apart(samples, torch)
     args, kwargs = ((), dict(samples)) if isinstance(samples, Mapping) else (tuple(samples), {})
     try:
-        exported = torch.export.export(model, args, kwargs, dynamic_shapes=_shapes_of(args, kwargs, dynamic_shapes), strict=strict)
+        with _no_own_backward(torch):
+            exported = torch.export.export(model, args, kwargs, dynamic_shapes=_shapes_of(args, kwargs, dynamic_shapes), strict=strict)
+    except Error as e:
+        e.place = _user_line(e)
+        raise
     except Exception as e:  # of many kinds, private ones too
         raise _explain(e) from e
     names = [n for n in exported.graph_signature.user_inputs if isinstance(n, str)]

@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ._fx import DTYPES, Builder, where
 from ._lib import Context, Error, Tensor, handle_of, lib
 from ._pool import Frame, Frames, Gradients, empty
+from ._program import OWN_BACKWARD, OWN_BACKWARD_HINT
 
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
@@ -78,6 +79,13 @@ def _region(gm: torch.fx.GraphModule, example_inputs: list[Any], options: dict[s
 
 class _Interpreter(torch.fx.Interpreter):
     """Runs a region for make_fx. What torch.utils.checkpoint wraps is part of it: what is computed again is Weft's choice."""
+
+    def run_node(self, n: Node) -> Any:
+        if n.target is torch.ops.higher_order.autograd_function_apply and torch.is_grad_enabled():
+            args = (self.env.get(a) for a in n.all_input_nodes)
+            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
+                raise Error(OWN_BACKWARD, status="unsupported model", place=where(n), hint=OWN_BACKWARD_HINT)
+        return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is torch.ops.higher_order.tag_activation_checkpoint:

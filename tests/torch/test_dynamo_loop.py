@@ -295,6 +295,42 @@ def test_a_gradient_that_is_kept_stays():
     gradients(twin, model)
 
 
+class Rounded(torch.autograd.Function):
+    """Straight through: what the operators of forward have for a gradient is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (x * 8).round() / 8
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Quantised(nn.Module):
+    def __init__(self, early):
+        super().__init__()
+        self.a, self.b, self.early = nn.Linear(16, 8), nn.Linear(8, 10), early
+
+    def forward(self, x):
+        return self.b(self.a(Rounded.apply(x))) if self.early else self.b(Rounded.apply(self.a(x)))
+
+
+def test_a_backward_of_the_users_own_is_not_left_out_silently():
+    x, y = batch()
+    model = Quantised(early=False)
+    e = raises(REFUSED, "has a backward of its own", compiled(model), x).inner_exception
+    assert isinstance(e, weft.Error) and "Rounded.apply(self.a(x))" in e.place and "detach()" in e.hint, e
+    with torch.no_grad():
+        same(compiled(model)(x), model(x), "without a gradient")
+    for strict in (False, True):
+        e = raises(weft.Error, "has a backward of its own", lambda: weft.export(model, (x, y), loss="cross_entropy", strict=strict))
+        assert strict or "Rounded.apply(self.a(x))" in e.place, e
+    early = Quantised(early=True)  # of what needs no gradient it is never called
+    same(compiled(early)(x), early(x), "of an input")
+    weft.export(early, (x, y), loss="cross_entropy")
+
+
 def test_what_cannot_be_taken_apart_is_said_in_words():
     m = mlp()
     x, _ = batch()
