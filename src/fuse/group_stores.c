@@ -42,7 +42,7 @@ static int own_cost(const WfNode *n)
     if (n->op->family == WF_GATHER)
         return 3;
     if (n->op->family == WF_SOURCE)
-        return strcmp(n->schema->name, "prim.rand") ? 0 : 20;
+        return strcmp(n->schema->name, "prim.rand") ? 0 : 40; /* ten rounds of two wide products */
     if (n->op->family != WF_POINTWISE)
         return 0;
     if (!strncmp(c, "exp_", 4) || !strncmp(c, "log", 3) || !strncmp(c, "tanh", 4) ||
