@@ -21,7 +21,6 @@ WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
     WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads};
     WfComm *comm = wf_comm_open(ctx, &c);
     o->nproc = wf_comm_size(comm);
-    wf_options_check(ctx, o); /* of what a launcher of somebody else starts, the number is known only now */
     o->link = wf_cli_link(comm);
     if (!o->threads)
         o->threads = wf_comm_threads(comm);

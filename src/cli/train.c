@@ -32,8 +32,10 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
         wf_train_check_out(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
     bool launches = o->nproc > 1 && !comm;
-    if (comm)
+    if (comm) {
         wf_ranks_compare(ctx, comm, &p->options, p->identity, p->identity_size);
+        wf_options_check(ctx, o); /* of what a launcher of somebody else starts, the number is known only since the ranks are joined */
+    }
     if (!p->exe && comm)
         wf_program_compile_together(p, comm);
     else if (!p->exe && !(launches && (!wf_cache_dir(ctx, p->arena, &p->options) || wf_program_cached(p))))
