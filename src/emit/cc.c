@@ -298,6 +298,7 @@ void wf_compile_kernels(WfCtx *ctx, WfArena *a, const WfKernelSource *k, int n, 
             return;
         if (s != WEFT_ERR_ENVIRONMENT)
             wf_reraise(ctx, s);
+        wf_check_cancel(ctx); /* a signal to the group ends the compiler, too */
         if (!i) /* the first failure is reported when none works */
             first = (WfDiag){.kind = ctx->diag.kind, .message = wf_arena_strdup(a, ctx->diag.message),
                              .place = ctx->diag.place ? wf_arena_strdup(a, ctx->diag.place) : NULL,
