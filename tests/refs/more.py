@@ -225,7 +225,8 @@ class Spelled(nn.Module):  # more characters than the alphabet has: products of 
         rows = self.e(x)
         h = self.o(self.r(rows.transpose(0, 1))[0]).transpose(0, 1) + rows + self.o.weight[:, :8].mm(self.k(x % 7).view(-1, 8).t()).t().view_as(rows)
         h = h + F.linear(self.k(x % 7), self.o.weight[:, 8:])
-        return F.cross_entropy(F.linear(h, self.e.weight).flatten(0, 1), y.flatten())
+        h = F.linear(h, self.e.weight)
+        return F.cross_entropy(h.flatten(0, 1), y.flatten()), h
 
 
 class Heard(nn.Module):  # LSTMs with projections

@@ -84,7 +84,8 @@ def test_weights_in_a_second_file_are_found():
 
 def test_no_initializer_is_left_unread():
     """onnxruntime warns of each that is."""
-    for folder in [f for f in CASES if f.name not in REFUSED][:6]:
+    names = "bert_tiny_mask convnext_tiny_adamw gpt_tiny_adamw lenet_sgd_nesterov lstm_char_adam_clip resnet_tiny_bn_sgd".split()
+    for folder in [f for f in CASES if f.name in names]:
         weft("export", folder / json.loads((folder / "case.json").read_text())["model"], "-o", "model.onnx")
         graph = onnx.load("model.onnx").graph
         unread = {t.name for t in graph.initializer} - {n for node in graph.node for n in node.input}
