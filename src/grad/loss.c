@@ -45,13 +45,11 @@ static bool give_up(Split *s, const WfNode *n, const char *why)
 }
 
 static bool fixed(const Split *s, WfVal v) { return s->rows[v].dim == WF_ROWS_NONE; }
-static bool is(const WfNode *n, const char *name) { return n && !strcmp(n->schema->name, name); }
-
 /* A number that the compiler knows. */
 static bool number(WfGraph *g, WfVal v, double *out)
 {
     const WfNode *p = wf_producer(g, v);
-    if (!is(p, "prim.full"))
+    if (!wf_is(p, "prim.full"))
         return false;
     *out = wf_float(g, p, 1);
     return true;
@@ -78,7 +76,7 @@ static bool scaled(Split *s, WfVal a, WfVal b, bool divided, Parts *p)
 {
     double f = 0;
     const WfNode *size = wf_producer(s->g, wf_behind_views(s->g, b));
-    size = divided && is(size, "prim.size") ? size : NULL;
+    size = divided && wf_is(size, "prim.size") ? size : NULL;
     WfDim per;
     bool known = number(s->g, b, &f) && f != 0, counts = (known || size) && counts_rows(s, divided ? f : 1 / f, size, &per);
     if (!parts(s, a, p))
@@ -127,7 +125,7 @@ static bool added(Split *s, const WfNode *n, Parts *p)
     Parts q;
     if (!parts(s, wf_tensor(n, 0), p) || !parts(s, wf_tensor(n, 1), &q))
         return false;
-    if (is(n, "prim.sub"))
+    if (wf_is(n, "prim.sub"))
         q.sum = wf_neg(g, q.sum);
     if (p->kind == FIXED || q.kind == FIXED) {
         Parts still = p->kind == FIXED ? *p : q;
@@ -171,13 +169,13 @@ static WfVal unbounded(const Split *s, const WfNode *n)
 {
     WfGraph *g = s->g;
     double f;
-    if (is(n, "prim.where") && is(wf_producer(g, wf_tensor(n, 0)), "prim.le") && number(g, wf_tensor(n, 1), &f))
+    if (wf_is(n, "prim.where") && wf_is(wf_producer(g, wf_tensor(n, 0)), "prim.le") && number(g, wf_tensor(n, 1), &f))
         return wf_tensor(wf_producer(g, wf_tensor(n, 0)), 0) == wf_tensor(n, 2) ? wf_tensor(n, 2) : 0;
-    bool small = is(n, "prim.add"), least = is(n, "prim.max");
+    bool small = wf_is(n, "prim.add"), least = wf_is(n, "prim.max");
     for (int i = 0; i < 2 && (small || least); i++)
         if (number(g, wf_tensor(n, i), &f) && (least || fabs(f) <= 1e-3))
             return wf_tensor(n, 1 - i);
-    return is(n, "prim.detach") ? wf_tensor(n, 0) : 0;
+    return wf_is(n, "prim.detach") ? wf_tensor(n, 0) : 0;
 }
 
 static bool parts(Split *s, WfVal v, Parts *p)
@@ -191,21 +189,21 @@ static bool parts(Split *s, WfVal v, Parts *p)
         return false;
     WfNode n = *wf_producer(g, v);
     WfVal out[WF_MAX_RESULTS], inner = s->below ? unbounded(s, &n) : 0;
-    bool cast = is(&n, "prim.cast") && (s->below || wf_dtype_is_float(wf_dtype_of(g, v)));
+    bool cast = wf_is(&n, "prim.cast") && (s->below || wf_dtype_is_float(wf_dtype_of(g, v)));
     g->source = n.source;
     if (inner)
         return parts(s, inner, p);
-    if (is(&n, "prim.sum"))
+    if (wf_is(&n, "prim.sum"))
         return summed(s, &n, p);
-    if (is(&n, "prim.add") || is(&n, "prim.sub"))
+    if (wf_is(&n, "prim.add") || wf_is(&n, "prim.sub"))
         return added(s, &n, p);
-    if (is(&n, "prim.mul") && (fixed(s, wf_tensor(&n, 0)) || fixed(s, wf_tensor(&n, 1)))) {
+    if (wf_is(&n, "prim.mul") && (fixed(s, wf_tensor(&n, 0)) || fixed(s, wf_tensor(&n, 1)))) {
         bool first = fixed(s, wf_tensor(&n, 0));
         return scaled(s, wf_tensor(&n, first), wf_tensor(&n, !first), false, p);
     }
-    if (is(&n, "prim.div"))
+    if (wf_is(&n, "prim.div"))
         return fixed(s, wf_tensor(&n, 1)) ? scaled(s, wf_tensor(&n, 0), wf_tensor(&n, 1), true, p) : divided(s, &n, p);
-    if (!cast && !is(&n, "prim.neg") && !is(&n, "prim.reshape") && !is(&n, "prim.permute") && !is(&n, "prim.expand"))
+    if (!cast && !wf_is(&n, "prim.neg") && !wf_is(&n, "prim.reshape") && !wf_is(&n, "prim.permute") && !wf_is(&n, "prim.expand"))
         return give_up(s, &n, "between the sum over samples and the loss, this is not linear");
     if (!parts(s, wf_tensor(&n, 0), p))
         return false;
@@ -230,7 +228,7 @@ static const bool *learned(WfGraph *g)
         for (int j = 0; j < k && j < WF_MAX_RESULTS; j++)
             any |= in[j] && yes[in[j]];
         for (int r = 0; r < n->n_out; r++)
-            yes[n->out + (WfVal)r] = any && !n->no_grad && !is(n, "prim.detach");
+            yes[n->out + (WfVal)r] = any && !n->no_grad && !wf_is(n, "prim.detach");
     }
     return yes;
 }

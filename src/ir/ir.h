@@ -10,6 +10,8 @@
 #ifndef WF_IR_H
 #define WF_IR_H
 
+#include <string.h>
+
 #include "base/base.h"
 
 #define WF_MAX_RANK 8
@@ -250,6 +252,10 @@ WfGraph *wf_graph_new(WfCtx *ctx, WfArena *a, WfExprs *exprs /* NULL: new */, Wf
 WfGraph *wf_graph_like(const WfGraph *from, WfLevel level);
 static inline WfNode *wf_node(const WfGraph *g, WfNodeId id) { return &g->nodes.at[id]; }
 static inline WfValue *wf_value(const WfGraph *g, WfVal v) { return &g->values.at[v]; }
+static inline bool wf_is(const WfNode *n, const char *op)       /* a node, and of that op? */
+{
+    return n && !strcmp(n->schema->name, op);
+}
 static inline WfNode *wf_producer(const WfGraph *g, WfVal v)   /* NULL for an input */
 {
     return g->values.at[v].node ? &g->nodes.at[g->values.at[v].node] : NULL;

@@ -425,13 +425,7 @@ static void combine(const Conv *c, int64_t tile, char *workspace)
 {
     size_t all = c->range_bytes / 64, first = all * (size_t)tile / COMBINE_TILES * 16;
     size_t last = all * (size_t)(tile + 1) / COMBINE_TILES * 16;
-    for (int64_t step = 1; step < c->shape.tiles; step *= 2)
-        for (int64_t r = 0; r + step < c->shape.tiles; r += 2 * step) {
-            float *to = (float *)(workspace + (size_t)r * c->range_bytes);
-            const float *from = (const float *)(workspace + (size_t)(r + step) * c->range_bytes);
-            for (size_t e = first; e < last; e++)
-                to[e] += from[e];
-        }
+    wf_conv_add_ranges(c->shape.tiles, (int64_t)(c->range_bytes / sizeof(float)), (int64_t)(last - first), (float *)workspace + first);
 }
 
 static void run(const WfLib *lib, int phase, int64_t tile, void *const *operand, void *workspace,

@@ -40,6 +40,15 @@ typedef struct {
 void wf_conv_runs_forward(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t pad,
                           WfConvRun *run);
 
+/* Adds n floats of `ranges` of samples, `apart` from each other, into the first: (0+1)+(2+3). */
+static inline void wf_conv_add_ranges(int64_t ranges, int64_t apart, int64_t n, float *at)
+{
+    for (int64_t step = 1; step < ranges; step *= 2)
+        for (int64_t r = 0; r + step < ranges; r += 2 * step)
+            for (int64_t e = 0; e < n; e++)
+                at[r * apart + e] += at[(r + step) * apart + e];
+}
+
 /* Copies n floats in vectors; reads and writes up to 15 more. */
 static inline void wf_conv_copy(float *to, const float *from, int64_t n)
 {

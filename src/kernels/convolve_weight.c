@@ -163,15 +163,6 @@ static void bias_tile(const Gradient *g, int64_t range, const float *dy, float *
 
 /* ---- the call ----------------------------------------------------------------------------------- */
 
-/* Adds n floats of the ranges, `apart` from each other, into the first: (0+1)+(2+3). */
-static void add_ranges(int64_t ranges, int64_t apart, int64_t n, float *at)
-{
-    for (int64_t step = 1; step < ranges; step *= 2)
-        for (int64_t r = 0; r + step < ranges; r += 2 * step)
-            for (int64_t e = 0; e < n; e++)
-                at[r * apart + e] += at[(r + step) * apart + e];
-}
-
 static void combine(const Gradient *g, int64_t tile, void *const *operand, float *workspace)
 {
     const int64_t *at = g->s.w_stride;
@@ -179,7 +170,7 @@ static void combine(const Gradient *g, int64_t tile, void *const *operand, float
             step_h = g->s.spatial == 1 ? 0 : at[2];
     for (int64_t o = g->s.o * tile / COMBINE; o < g->s.o * (tile + 1) / COMBINE; o++) {
         float *sums = workspace + o * g->k, *to = (float *)operand[g->s.weights] + o * at[0];
-        add_ranges(g->ranges, g->s.o * g->k, g->k, sums);
+        wf_conv_add_ranges(g->ranges, g->s.o * g->k, g->k, sums);
         if (step_w == 1 && (g->kh == 1 || step_h == g->kw) && at[1] == taps) {
             for (int64_t c = 0; c < g->s.c; c++)
                 for (int64_t q = 0; q < taps; q++)
@@ -194,7 +185,7 @@ static void combine(const Gradient *g, int64_t tile, void *const *operand, float
 
 static void combine_bias(const Gradient *g, void *const *operand, float *sums)
 {
-    add_ranges(g->ranges, 2 * g->s.o, g->s.o, sums);
+    wf_conv_add_ranges(g->ranges, 2 * g->s.o, g->s.o, sums);
     memcpy(operand[g->s.bias], sums, (size_t)g->s.o * sizeof(float));
 }
 

@@ -118,30 +118,22 @@ static float *sums_of(const Depthwise *g, float *workspace, int64_t range, int64
     return workspace + range * g->range + (tap_h * g->blocks * g->kw + block * (tap_h < g->kh ? g->kw : 1)) * LANES;
 }
 
-/* (0+1)+(2+3) of the ranges. */
-static float total(const Depthwise *g, const float *at)
-{
-    float sum[RANGES_MAX];
-    for (int64_t r = 0; r < g->ranges; r++)
-        sum[r] = at[r * g->range];
-    for (int64_t step = 1; step < g->ranges; step *= 2)
-        for (int64_t r = 0; r + step < g->ranges; r += 2 * step)
-            sum[r] += sum[r + step];
-    return sum[0];
-}
-
+/* The channels of some blocks. */
 static void combine(const Depthwise *g, int64_t tile, void *const *operand, float *workspace)
 {
     const int64_t *stride = g->s.w_stride;
     int64_t step_w = stride[g->s.spatial == 1 ? 2 : 3], step_h = g->s.spatial == 1 ? 0 : stride[2];
-    for (int64_t c = g->s.c * tile / COMBINE; c < g->s.c * (tile + 1) / COMBINE; c++) {
-        int64_t block = c / LANES, lane = c - lane_of(g, block);
-        float *w = (float *)operand[g->s.weights] + c * stride[0];
-        for (int64_t y = 0; y < g->kh; y++)
-            for (int64_t x = 0; x < g->kw; x++)
-                w[y * step_h + x * step_w] = total(g, sums_of(g, workspace, 0, block, y) + x * LANES + lane);
-        if (g->s.has_bias)
-            ((float *)operand[g->s.bias])[c] = total(g, sums_of(g, workspace, 0, block, g->kh) + lane);
+    for (int64_t block = g->blocks * tile / COMBINE; block < g->blocks * (tile + 1) / COMBINE; block++) {
+        int64_t lanes = lane_of(g, block), c0 = block * LANES, c1 = lanes + LANES;
+        for (int64_t y = 0; y < g->kh + g->s.has_bias; y++) {
+            bool bias = y == g->kh;
+            int64_t taps = bias ? 1 : g->kw, step_c = bias ? 1 : stride[0];
+            float *to = bias ? operand[g->s.bias] : (float *)operand[g->s.weights] + y * step_h, *sums = sums_of(g, workspace, 0, block, y);
+            wf_conv_add_ranges(g->ranges, g->range, taps * LANES, sums);
+            for (int64_t c = c0; c < c1; c++)
+                for (int64_t x = 0; x < taps; x++)
+                    to[c * step_c + x * step_w] = sums[x * LANES + c - lanes];
+        }
     }
 }
 

@@ -7,20 +7,18 @@
 #include <string.h>
 
 
-static bool is(const WfNode *n, const char *name) { return n && !strcmp(n->schema->name, name); }
-
 /* ---- pointwise ---- */
 
 bool onnx_thin(Onnx *x, WfVal v, const char **name, int *rank, WfDim *shape)
 {
     const WfNode *n = wf_producer(x->g, v);
     const WfValue *t = wf_value(x->g, v);
-    if (is(n, "prim.full")) {
+    if (wf_is(n, "prim.full")) {
         *name = onnx_scalar(x, t->dtype, wf_float(x->g, n, 1));
         *rank = 0;
         return true;
     }
-    if (is(n, "prim.iota")) {
+    if (wf_is(n, "prim.iota")) {
         *rank = t->rank;
         for (int d = 0; d < t->rank; d++)
             shape[d] = d == (int)wf_int(n, 1) ? t->shape[d] : 1;
@@ -34,7 +32,7 @@ bool onnx_thin(Onnx *x, WfVal v, const char **name, int *rank, WfDim *shape)
         *name = t->rank == 1 ? range : onnx_reshape(x, range, shape, *rank);
         return true;
     }
-    if (!is(n, "prim.expand"))
+    if (!wf_is(n, "prim.expand"))
         return false;
     if (onnx_thin(x, wf_tensor(n, 0), name, rank, shape))
         return true;
@@ -286,7 +284,7 @@ static void gather(RULE)
     WfVal table = wf_tensor(n, 0), index = wf_tensor(n, 2);
     WfDim shape[WF_MAX_RANK], count = SHAPE(index)[axis];
     const char *v = IN(0), *at;
-    bool rows = is(wf_producer(x->g, index), "prim.expand") && onnx_thin(x, index, &at, &rank, shape) && rank == RANK(index);
+    bool rows = wf_is(wf_producer(x->g, index), "prim.expand") && onnx_thin(x, index, &at, &rank, shape) && rank == RANK(index);
     for (int d = 0; d < RANK(table); d++)
         rows = rows && (d == axis ? shape[d] == count : shape[d] == 1 && SHAPE(index)[d] == SHAPE(table)[d]);
     at = rows ? onnx_reshape(x, at, &count, 1) : onnx_value(x, index);

@@ -92,19 +92,6 @@ static int range(WfGraph *g, const WfNode *n, WfVal *out, int start, int end, in
 DECOMPOSE(arange_op) { return range(g, n, out, -1, 0, -1); }
 DECOMPOSE(arange_start_op) { return range(g, n, out, 0, 1, -1); }
 DECOMPOSE(arange_step_op) { return range(g, n, out, 0, 1, 2); }
-DECOMPOSE(linspace_op) /* from both ends, as PyTorch: exact at start and end */
-{
-    double a = wf_float(g, n, 0), b = wf_float(g, n, 1);
-    int64_t k = wf_lit(g, n, 2);
-    WfDim count = k;
-    WfDtype t = dtype_arg(n, WF_F32);
-    double step = k > 1 ? (b - a) / (double)(k - 1) : 0;
-    WfVal i = wf_cast(g, wf_iota(g, WF_I64, 1, &count, 0), WF_F64);
-    WfVal low = wf_adds(g, wf_muls(g, i, step), a);
-    WfVal high = wf_sub(g, wf_scalar(g, WF_F64, b), wf_muls(g, wf_sub(g, wf_scalar(g, WF_F64, (double)(k - 1)), i), step));
-    WfVal first = wf_binary(g, "prim.lt", i, wf_scalar(g, WF_F64, (double)(k == 1 ? 1 : k / 2)));
-    DONE(wf_cast(g, wf_where(g, first, low, high), t));
-}
 static int eye(WfGraph *g, const WfNode *n, WfVal *out, int m)
 {
     WfDim shape[2] = {wf_int(n, 0), wf_int(n, m)};
@@ -159,7 +146,6 @@ static const WfOp ops[] = {
     ROW("scalar_tensor(Scalar s, *, " MADE, scalar_tensor_op),
     ROW("arange(Scalar end, *, " MADE, arange_op), ROW("arange.start(Scalar start, Scalar end, *, " MADE, arange_start_op),
     ROW("arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " MADE, arange_step_op),
-    ROW("linspace(Scalar start, Scalar end, int steps, *, " MADE, linspace_op),
     ROW("eye(SymInt n, *, " MADE, eye_op), ROW("eye.m(SymInt n, SymInt m, *, " MADE, eye_m_op),
     ROW("tril_indices(int row, int col, int offset=0, *, " MADE, tril_indices_op),
     ROW("triu_indices(int row, int col, int offset=0, *, " MADE, triu_indices_op),

@@ -244,7 +244,7 @@ DECOMPOSE(searchsorted_op) /* sorted_sequence, self, out_int32, right, side, sor
     DONE(places(g, n, T(0), number(g, n, 1), right));
 }
 
-/* ---- grids whose ends may be tensors ---- */
+/* ---- grids, from both ends, as PyTorch: exact at start and end, which may be tensors ---- */
 
 static WfVal grid(WfGraph *g, const WfNode *n)
 {
@@ -253,10 +253,12 @@ static WfVal grid(WfGraph *g, const WfNode *n)
     WfDim count = k;
     WfVal i = wf_cast(g, wf_iota(g, WF_I64, 1, &count, 0), WF_F64);
     WfVal first = wf_binary(g, "prim.lt", i, wf_scalar(g, WF_F64, (double)(k == 1 ? 1 : k / 2)));
-    WfVal step = wf_muls(g, wf_sub(g, wf_reshape(g, b, 0, NULL), wf_reshape(g, a, 0, NULL)), k > 1 ? 1 / (double)(k - 1) : 0);
-    WfVal low = wf_add(g, wf_mul(g, i, step), wf_reshape(g, a, 0, NULL));
+    a = wf_reshape(g, a, 0, NULL);
+    b = wf_reshape(g, b, 0, NULL);
+    WfVal step = wf_div(g, wf_sub(g, b, a), wf_scalar(g, WF_F64, k > 1 ? (double)(k - 1) : 1));
+    WfVal low = wf_add(g, wf_mul(g, i, step), a);
     WfVal back = wf_sub(g, wf_scalar(g, WF_F64, (double)(k - 1)), i);
-    return wf_detach(g, wf_where(g, first, low, wf_sub(g, wf_reshape(g, b, 0, NULL), wf_mul(g, back, step))));
+    return wf_detach(g, wf_where(g, first, low, wf_sub(g, b, wf_mul(g, back, step))));
 }
 static WfDtype asked(const WfNode *n)
 {
@@ -307,7 +309,7 @@ static const WfOp ops[] = {
     ROW("bucketize.Scalar(Scalar self, Tensor boundaries, " PLACES ") -> Tensor", bucketize_op),
     ROW("searchsorted.Tensor(Tensor sorted_sequence, Tensor self, " LISTS, searchsorted_op),
     ROW("searchsorted.Scalar(Tensor sorted_sequence, Scalar self, " LISTS, searchsorted_op),
-    ENDS("linspace", "", linspace_op), ENDS("logspace", "float base=10.0, ", logspace_op),
+    ROW("linspace(Scalar start, Scalar end, int steps, " MADE, linspace_op), ENDS("linspace", "", linspace_op), ENDS("logspace", "float base=10.0, ", logspace_op),
     ROW("logspace(Scalar start, Scalar end, int steps, float base=10.0, " MADE, logspace_op),
     {0}};
 

@@ -388,12 +388,12 @@ RULE(unfold)
     return 1;
 }
 
-/* Strides that describe a dense tensor in some order of its dimensions: a permutation of a reshape. The
+/* Strides that describe a dense tensor in some order of its dimensions: a permutation of a reshape; any others: a lookup. The
  * operand is taken to be contiguous, which functionalize has checked. */
 RULE(as_strided)
 {
     const WfArg *size = &n->args[1], *stride = &n->args[2];
-    int rank = size->n, order[WF_MAX_RANK], back[WF_MAX_RANK];
+    int rank = size->n, back[WF_MAX_RANK];
     WfDim want = 1, shape[WF_MAX_RANK];
     bool used[WF_MAX_RANK] = {false};
     wf_need_rank(g, n, rank);
@@ -406,12 +406,10 @@ RULE(as_strided)
         if (!(ok = hit >= 0))
             break;
         used[hit] = true;
-        order[k] = hit;
         back[hit] = k;
         shape[k] = size->ints[hit];
         want = wf_emul(E, want, shape[k]);
     }
-    (void)order;
     if (!ok || want != wf_numel(g, X)) { /* any other: the places are counted, and read one by one */
         WfVal x = X, at = wf_dim_scalar(g, WF_I64, wf_has(n, 3) ? wf_int(n, 3) : 0);
         WfDim all = wf_numel(g, x);

@@ -3,8 +3,6 @@
  * both of its gradients, which are made of the sums over equal rows. */
 #include "simplify/private.h"
 
-#include <string.h>
-
 #include "ops/ops.h"
 
 /* The rows are looked up before the product when there are at least so many for each of the table's. */
@@ -17,8 +15,6 @@ typedef struct {
     int n;
 } Lookup;
 
-static bool is(const WfNode *n, const char *op) { return n && !strcmp(n->schema->name, op); }
-
 /* Does the view leave rows whole: what its last dimension holds is the last dimension of its operand? */
 static bool keeps_rows(WfGraph *g, const WfNode *n)
 {
@@ -26,11 +22,11 @@ static bool keeps_rows(WfGraph *g, const WfNode *n)
     int rank = wf_rank_of(g, x), to = wf_rank_of(g, n->out);
     if (!rank || !to || !wf_dims_equal(g, wf_size_of(g, x, -1), wf_size_of(g, n->out, -1)))
         return false;
-    if (is(n, "prim.reshape"))
+    if (wf_is(n, "prim.reshape"))
         return true;
     const WfArg *perm = wf_arg(n, "dims");
     int64_t last;
-    return is(n, "prim.permute") && wf_elit(g->exprs, perm->ints[rank - 1], &last) && last == rank - 1;
+    return wf_is(n, "prim.permute") && wf_elit(g->exprs, perm->ints[rank - 1], &last) && last == rank - 1;
 }
 
 static bool find_lookup(WfGraph *g, WfVal v, Lookup *l)
@@ -42,10 +38,10 @@ static bool find_lookup(WfGraph *g, WfVal v, Lookup *l)
         l->views[l->n++] = n;
         v = wf_tensor(n, 0);
     }
-    if (!is(n, "prim.gather") || wf_lit(g, n, 1) != 0 || wf_rank_of(g, wf_tensor(n, 0)) != 2)
+    if (!wf_is(n, "prim.gather") || wf_lit(g, n, 1) != 0 || wf_rank_of(g, wf_tensor(n, 0)) != 2)
         return false;
     const WfNode *expand = wf_producer(g, wf_tensor(n, 2));
-    if (!is(expand, "prim.expand"))
+    if (!wf_is(expand, "prim.expand"))
         return false;
     l->gather = n;
     l->index = wf_tensor(expand, 0);
@@ -65,7 +61,7 @@ static WfVal view_again(WfGraph *g, const WfNode *n, WfGraph *to, WfVal x)
 {
     WfDim shape[WF_MAX_RANK];
     int perm[WF_MAX_RANK], rank = wf_rank_of(g, n->out);
-    if (is(n, "prim.permute")) {
+    if (wf_is(n, "prim.permute")) {
         for (int d = 0; d < rank; d++)
             perm[d] = (int)wf_arg(n, "dims")->ints[d];
         return wf_permute(to, x, perm);
@@ -103,7 +99,7 @@ WfGraph *wf_simplify_lookup(WfPassEnv *env, WfGraph *g)
     for (int i = 1; i < g->nodes.n; i++) {
         const WfNode *n = wf_node(g, (WfNodeId)i);
         Lookup l = {0};
-        if (is(n, "prim.matmul") && wf_rank_of(g, n->out) == 2 && find_lookup(g, wf_tensor(n, 0), &l) && worthwhile(g, &l)) {
+        if (wf_is(n, "prim.matmul") && wf_rank_of(g, n->out) == 2 && find_lookup(g, wf_tensor(n, 0), &l) && worthwhile(g, &l)) {
             map[n->out] = exchange(g, n, &l, to, map);
             any = true;
         } else {
