@@ -158,13 +158,41 @@ static bool copied(Frame *fr, const WfNode *n, int steps)
     return false;
 }
 
+/* as_strided reads the memory, whatever shows it: places count from the start of the operand, or, where an offset is given, from
+ * that of the storage. */
+static void check_strided(Fn *f, Frame *fr, const WfNode *n, const Alias *base)
+{
+    if (!wf_value(fr->g, wf_tensor(n, 0))->contiguous)
+        wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY, "the tensor below is not contiguous");
+    if (base->storage && wf_arg(n, "storage_offset")->kind != WF_ARG_NONE &&
+        wf_numel(f->to, f->storages.at[base->storage].now) != wf_numel(fr->g, wf_tensor(n, 0)))
+        wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY, "the offset counts from the start of a memory of which the tensor below is a part");
+}
+
+/* One more step, the op itself: it shows what is written below, and is not written through. */
+static Alias step_of(Fn *f, const Alias *base, const WfOp *op, const WfArg *args)
+{
+    size_t bytes = (size_t)wf_schema_of(op)->n_params * sizeof *args;
+    Alias a = *base;
+    Step *steps = WF_NEWN(f->to->arena, Step, (size_t)base->n_steps + 1);
+    WfArg *own = wf_arena_alloc(f->to->arena, bytes);
+    if (base->n_steps)
+        memcpy(steps, base->steps, (size_t)base->n_steps * sizeof *steps);
+    memcpy(own, args, bytes);
+    steps[a.n_steps++] = (Step){op, own};
+    a.tensor = ++f->tensors;
+    a.steps = steps;
+    return a;
+}
+
 static void do_view(Fn *f, Frame *fr, const WfNode *n)
 {
     WfArg args[64];
     WfVal out[WF_MAX_RESULTS], seen[WF_MAX_RESULTS];
     WfGraph *scratch;
-    if (is(n->op, "aten.as_strided") && !wf_value(fr->g, wf_tensor(n, 0))->contiguous)
-        wf_fail_node(fr->g, n, WF_E_SHARED_MEMORY, "the tensor below is not contiguous");
+    bool strided = is(n->op, "aten.as_strided");
+    if (strided)
+        check_strided(f, fr, n, &fr->at[wf_tensor(n, 0)]);
     int n_out = emit(f, fr, n, n->op, args, out), k = expand(f, n->op, args, &scratch, seen);
     Alias *base = &fr->at[wf_tensor(n, 0)];
     for (int i = 0; i < n->n_out; i++) {
@@ -172,7 +200,10 @@ static void do_view(Fn *f, Frame *fr, const WfNode *n)
         if (i >= n_out || i >= k)
             wf_fail_node(fr->g, n, WF_E_SHAPES, "the export claims %d results, but there are %d", n->n_out,
                          n_out);
-        if (trace(f, scratch, seen[i], base, &a) && !copied(fr, n, a.n_steps - base->n_steps)) {
+        bool traced = trace(f, scratch, seen[i], base, &a);
+        if (!traced && strided)
+            a = step_of(f, base, n->op, args);
+        if (strided || (traced && !copied(fr, n, a.n_steps - base->n_steps))) {
             a.val = out[i];
             a.version = f->storages.at[a.storage].version;
         } else {
