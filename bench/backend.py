@@ -7,7 +7,8 @@
 
 First step: seconds from the first call to the end of that step, in processes of their own whose caches (TORCHINDUCTOR_CACHE_DIR,
 XDG_CACHE_HOME) are empty; again: Weft in a second process, with the cache of the first. Steady step: one process has an eager
-model and its twin through Weft, and turns of a few steps alternate; a ratio is taken within a round, of medians.
+model and its twins through Weft, and turns of a few steps alternate; a ratio is taken within a round, of medians. Where the processor
+has AMX, the last two columns are the same with options={"isa": "amx"}.
 """
 import argparse
 import copy
@@ -46,10 +47,10 @@ def stepper(f, model, batch, optimizer):
     return step
 
 
-def through_weft(torch, model):
+def through_weft(torch, model, **options):
     sys.path.insert(0, os.path.join(bench.ROOT, "python"))
     from weft import dynamo
-    return torch.compile(model, backend=dynamo.backend)
+    return torch.compile(model, backend=dynamo.backend, options=options)
 
 
 def first(workload, backend, threads):
@@ -62,16 +63,18 @@ def first(workload, backend, threads):
 
 def steady(workload, rounds, steps, threads):
     torch, model, batch, optimizer = prepare(workload, threads)
-    twin = copy.deepcopy(model)
-    sides = [stepper(model, model, batch, optimizer), stepper(through_weft(torch, twin), twin, batch, optimizer)]
+    sides = [stepper(model, model, batch, optimizer)]
+    for options in [{}, {"isa": "amx"}] if bench.has_tiles() else [{}]:
+        twin = copy.deepcopy(model)
+        sides.append(stepper(through_weft(torch, twin, **options), twin, batch, optimizer))
     losses = [s() for s in sides]
     for s in sides:
         for _ in range(2):
             s()
     times = []
     for r in range(rounds):
-        row = [0.0, 0.0]
-        for k in (0, 1) if r % 2 == 0 else (1, 0):
+        row = [0.0] * len(sides)
+        for k in range(len(sides)) if r % 2 == 0 else reversed(range(len(sides))):
             one = []
             for _ in range(steps):
                 t = time.perf_counter()
@@ -107,11 +110,14 @@ def measure(workload, a):
         # two steps of a small model are noise: turns of many
         steps = {"mlp-small": 200, "mlp": 40}.get(workload, a.steps)
         both = child(["--one", "steady", workload, "--rounds", str(a.rounds), "--steps", str(steps)], cache)
-    ratios = [w / e for e, w in both["times"]]
+    said = []
+    for side in range(1, len(both["times"][0])):
+        ratios = [row[side] / row[0] for row in both["times"]]
+        said += [f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f} to {max(ratios):.2f}"]
     ms = [statistics.median(column) for column in zip(*both["times"])]
     cold = ["-"] * 4 if a.steady else [f"{inductor['first_s']:.1f}", f"{weft['first_s']:.1f}", f"**{weft['first_s'] / inductor['first_s']:.2f}**",
                                        f"{again['first_s']:.1f}"]
-    return [workload, *cold, f"{ms[0]:.2f}", f"{ms[1]:.2f}", f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f} to {max(ratios):.2f}"]
+    return [workload, *cold, f"{ms[0]:.2f}", f"{ms[1]:.2f}", *said]
 
 
 def main():
@@ -132,7 +138,7 @@ def main():
     rows, failures = [], []
     for w in a.workloads or bench.WORKLOADS:
         bench.guarded(w, lambda w=w: rows.append(measure(w, a)), failures)
-    head = ["workload", "default, first", "Weft, first", "ratio", "Weft, again", "eager", "Weft", "ratio", "spread"]
+    head = ["workload", "default, first", "Weft, first", "ratio", "Weft, again", "eager", "Weft", "ratio", "spread"] + (["tiles", "spread"] if bench.has_tiles() else [])
     words = " ".join(w for w in sys.argv[1:] if w != "--write")
     text = (f"{bench.machine()}\n\nFirst step in s, steady step in ms, {a.threads} threads (`bench/backend.py{' ' + words if words else ''}`).\n\n"
             f"{bench.table(head, rows)}\n")

@@ -75,7 +75,7 @@ def repeated(path, times):
     return out
 
 
-def weft_train(workload, threads, steps, cache, ranks=1):
+def weft_train(workload, threads, steps, cache, ranks=1, isa=None):
     """One `weft train`: its step times in ms, the time to its first step, its largest resident size."""
     folder = os.path.join(WORK, workload)
     out = os.path.join(folder, "run")
@@ -86,7 +86,7 @@ def weft_train(workload, threads, steps, cache, ranks=1):
     code, _, err, peak, _ = run([
         WEFT, "train", os.path.join(folder, "model.pt2"), "--data", data,
         *{**WORKLOADS, **MORE}[workload], "--steps", str(steps), "--threads", str(threads), "--log-every", "1",
-        "--nproc", str(ranks), "--no-shuffle", "--cache-dir", cache, "--out", out])
+        "--nproc", str(ranks), "--no-shuffle", "--cache-dir", cache, "--out", out, *(["--isa", isa] if isa else [])])
     if code != 0:
         raise RuntimeError(f"weft: {err.strip().splitlines()[0] if err.strip() else code}")
     rows = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
@@ -128,6 +128,31 @@ def state_mb(workload):
     return (weights * (1 + per_weight) + os.path.getsize(os.path.join(folder, "inputs.safetensors"))) / MB
 
 
+def has_tiles():
+    with open("/proc/cpuinfo") as f:
+        return "amx_bf16" in f.read()
+
+
+def in_turn(runners, rounds):
+    """What every runner said in each round; who begins changes."""
+    result = {name: [] for name in runners}
+    for i in range(rounds):
+        names = list(runners)
+        for name in names[i % len(names):] + names[:i % len(names)]:
+            result[name].append(runners[name]())
+    return result
+
+
+def medians(result):
+    return {k: statistics.median(v) for k, v in result.items()}
+
+
+def ratios(result, ours, *theirs):
+    """Median and spread over the rounds of ours / the better of theirs."""
+    r = sorted(w / min(t) for w, *t in zip(*(result[k] for k in (ours, *theirs))))
+    return {"ratio": statistics.median(r), "low": r[0], "high": r[-1]}
+
+
 def measure_steps(workload, threads, rounds, steps, cache):
     weft_train(workload, threads, 3, cache)  # fills the cache: compiling is measured elsewhere
     flags = ["--threads", str(threads), "--steps", str(steps), "--warmup", "2"]
@@ -136,14 +161,12 @@ def measure_steps(workload, threads, rounds, steps, cache):
         "tuned": lambda: torch_step(workload, "eager", "--tuned", *flags)["step_ms"],
         "weft": lambda: weft_train(workload, threads, steps + 2, cache)["step_ms"],
     }
-    result = {name: [] for name in runners}
-    for i in range(rounds):
-        names = list(runners)
-        for name in names[i % 3:] + names[:i % 3]:
-            result[name].append(runners[name]())
-    ratios = sorted(w / min(e, t) for w, e, t in zip(result["weft"], result["eager"], result["tuned"]))
-    return {**{k: statistics.median(v) for k, v in result.items()}, "ratio": statistics.median(ratios),
-            "low": ratios[0], "high": ratios[-1]}
+    if has_tiles():
+        weft_train(workload, threads, 3, cache, isa="amx")
+        runners["tiles"] = lambda: weft_train(workload, threads, steps + 2, cache, isa="amx")["step_ms"]
+    result = in_turn(runners, rounds)
+    return {**medians(result), **ratios(result, "weft", "eager", "tuned"),
+            "tiled": ratios(result, "tiles", "eager", "tuned") if has_tiles() else None}
 
 
 def measure_ranks(workload, rounds, steps, cache):
@@ -156,16 +179,13 @@ def measure_ranks(workload, rounds, steps, cache):
         "alone": lambda: weft_train(workload, 1, steps + 2, cache)["step_ms"],
         "apart": lambda: weft_apart(workload, steps + 2, cache),
     }
-    result = {name: [] for name in runners}
-    for i in range(rounds):
-        names = list(runners)
-        for name in names[i % 5:] + names[:i % 5]:
-            result[name].append(runners[name]())
-    ratios = sorted(w / min(e, t) for w, e, t in zip(result["weft"], result["ddp"], result["tuned"]))
-    scale = sorted(a / w for a, w in zip(result["alone"], result["weft"]))
-    host = sorted(a / w for a, w in zip(result["alone"], result["apart"]))
-    return {**{k: statistics.median(v) for k, v in result.items()}, "ratio": statistics.median(ratios),
-            "low": ratios[0], "high": ratios[-1], "scale": statistics.median(scale), "host": statistics.median(host)}
+    if has_tiles():
+        weft_train(workload, 1, 3, cache, ranks=2, isa="amx")
+        runners["tiles"] = lambda: weft_train(workload, 1, steps + 2, cache, ranks=2, isa="amx")["step_ms"]
+    result = in_turn(runners, rounds)
+    return {**medians(result), **ratios(result, "weft", "ddp", "tuned"),
+            "tiled": ratios(result, "tiles", "ddp", "tuned") if has_tiles() else None,
+            "scale": ratios(result, "alone", "weft")["ratio"], "host": ratios(result, "alone", "apart")["ratio"]}
 
 
 def measure_memory(workload, cache):
@@ -192,6 +212,10 @@ def measure_start(workload, with_compile):
 
 def number(v, digits=2):
     return "-" if v is None else f"{v:.{digits}f}"
+
+
+def said(r):
+    return [f"**{r['ratio']:.2f}**", f"{r['low']:.2f} to {r['high']:.2f}"]
 
 
 def table(head, rows):
@@ -234,12 +258,12 @@ def measure(a):
             r = guarded(f"{w}, {t} threads", lambda: measure_steps(w, t, a.rounds, a.steps, cache), failures)
             if r:
                 steps.append([w, str(t), number(r["eager"]), number(r["tuned"]), number(r["weft"]),
-                              f"**{r['ratio']:.2f}**", f"{r['low']:.2f} to {r['high']:.2f}"])
+                              *said(r), *(said(r["tiled"]) if r["tiled"] else ["-", "-"])])
                 print("  " + "  ".join(steps[-1]), file=sys.stderr)
         r = guarded(f"{w}, ranks", lambda: measure_ranks(w, a.rounds, a.steps, cache), failures) if wanted("ranks") else None
         if r:
-            ranks.append([w, number(r["ddp"]), number(r["tuned"]), number(r["weft"]), f"**{r['ratio']:.2f}**",
-                          f"{r['low']:.2f} to {r['high']:.2f}", number(r["scale"]), number(r["host"])])
+            ranks.append([w, number(r["ddp"]), number(r["tuned"]), number(r["weft"]), *said(r),
+                          *(said(r["tiled"]) if r["tiled"] else ["-", "-"]), number(r["scale"]), number(r["host"])])
             print("  " + "  ".join(ranks[-1]), file=sys.stderr)
         r = guarded(f"{w}, memory", lambda: measure_memory(w, cache), failures) if wanted("memory") else None
         if r:
@@ -255,8 +279,9 @@ def measure(a):
 def report(a, failures, steps, memory, start, ranks):
     parts = [machine(), ""]
     if steps:
-        parts += [f"Step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / the better PyTorch.", "",
-                  table(["workload", "threads", "PyTorch", "PyTorch tuned", "Weft", "ratio", "spread"], steps), ""]
+        parts += [f"Step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / the better PyTorch of a "
+                  "round; tiles: the same with `--isa amx`.", "",
+                  table(["workload", "threads", "PyTorch", "PyTorch tuned", "Weft", "ratio", "spread", "tiles", "spread"], steps), ""]
     if memory:
         parts += ["Memory of a step in MB, 2 threads, beyond weights, optimiser state and batch.", "",
                   table(["workload", "PyTorch", "Weft", "ratio"], memory), ""]
@@ -266,9 +291,9 @@ def report(a, failures, steps, memory, start, ranks):
                         ["Weft, empty cache", "Weft, warm cache"], start), ""]
     if ranks:
         parts += [f"Two ranks of one thread, step time in ms, medians of {a.rounds} rounds of {a.steps} steps; ratio: Weft / "
-                  "the better DistributedDataParallel; t1/t2: Weft on one rank / on two, the same batch a rank; apart: the "
+                  "the better DistributedDataParallel; tiles: the same with `--isa amx`; t1/t2: Weft on one rank / on two, the same batch a rank; apart: the "
                   "same for two trainings side by side that do not communicate, what the machine itself allows.", "",
-                  table(["workload", "DDP", "DDP tuned", "Weft", "ratio", "spread", "t1/t2", "apart"], ranks), ""]
+                  table(["workload", "DDP", "DDP tuned", "Weft", "ratio", "spread", "tiles", "spread", "t1/t2", "apart"], ranks), ""]
     parts = parts[:-1]
     if failures:
         parts += ["", "Not measured:", ""] + [f"- {f}" for f in failures]

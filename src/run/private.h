@@ -64,8 +64,9 @@ typedef struct {
     int n_patch;
     long *values;            /* the kernels' array s */
     uint64_t used;
-    double *spent;           /* under profile: seconds by call */
-    int64_t runs;
+    double *spent;           /* under profile: seconds by call, of the runs that count */
+    int64_t runs, counted;
+    bool counts, silent;     /* under profile: does this run count; were there runs without reductions? */
 } WfBinding;
 
 typedef struct { long word[8]; } WfStatusLine; /* a cache line per thread: code, value, call + 1 */

@@ -145,7 +145,7 @@ static void walk(void *arg, int thread, int n)
             wf_team_barrier(s->team);
         }
         c += next != NULL;
-        if (s->profile && thread == 0)
+        if (b->counts && thread == 0)
             b->spent[c - (next != NULL)] += wf_now() - t;
         if (s->check_finite) {
             if (thread == 0 && s->bad_call < 0 && !all_finite(s, c, &s->bad_operand))
@@ -160,21 +160,22 @@ static void walk(void *arg, int thread, int n)
 void wf_report_profile(WfSession *s, const WfBinding *b)
 {
     const WfExeProgram *p = &s->x->program[b->kind];
-    double total = 0, shown = 0;
+    double total = 0, shown = 0, runs = (double)b->counted;
     for (int c = 0; c < p->n_calls; c++)
         total += b->spent[c];
-    wf_log(s->ctx, WF_LOG_INFO, "profile: %d calls, %.3f ms a run", p->n_calls, total / (double)b->runs * 1e3);
+    wf_log(s->ctx, WF_LOG_INFO, "profile: %d calls, %.3f ms a run (%lld of %lld)", p->n_calls, total / runs * 1e3,
+           (long long)b->counted, (long long)b->runs);
     double clock = 0;
     for (int c = 0; c < p->n_calls; clock += b->spent[c++]) /* when buckets were ready */
         if (p->calls[c].kind == WF_CALL_START)
-            wf_log(s->ctx, WF_LOG_INFO, "  start at %.3f ms: %lld elements of %s", clock / (double)b->runs * 1e3,
+            wf_log(s->ctx, WF_LOG_INFO, "  start at %.3f ms: %lld elements of %s", clock / runs * 1e3,
                    (long long)b->calls[c].tiles, p->calls[c].name);
     for (int k = 0; k < 400 && shown < 0.98 * total; k++) {
         int most = 0;
         for (int c = 1; c < p->n_calls; c++)
             most = b->spent[c] > b->spent[most] ? c : most;
         const WfExeCall *e = &p->calls[most];
-        wf_log(s->ctx, WF_LOG_INFO, "  %8.3f ms %5.1f %%  call %-4d %-20s %-22s %s%s", b->spent[most] / (double)b->runs * 1e3,
+        wf_log(s->ctx, WF_LOG_INFO, "  %8.3f ms %5.1f %%  call %-4d %-20s %-22s %s%s", b->spent[most] / runs * 1e3,
                100 * b->spent[most] / total, most, e->symbol ? e->symbol : "copy", e->name ? e->name : "",
                b->calls[most].serial ? "(one thread) " : "", e->where ? e->where : "");
         shown += b->spent[most];
@@ -204,6 +205,20 @@ static void raise_checks(WfSession *s, WfBinding *b)
     }
 }
 
+/* Does the run that begins count for the profile? The first one's times are those of memory touched for the first time; and where some runs
+ * leave the reductions out, it is those whose times are asked for. */
+static void count_run(const WfSession *s, WfBinding *b)
+{
+    bool silent = s->comm && !s->reduce;
+    if (b->runs == 2 || (silent && !b->silent)) {
+        memset(b->spent, 0, (size_t)s->x->program[b->kind].n_calls * sizeof *b->spent);
+        b->counted = 0;
+    }
+    b->silent |= silent;
+    b->counts = silent == b->silent;
+    b->counted += b->counts;
+}
+
 void wf_execute(WfSession *s, WfBinding *b, int from, int to)
 {
     const WfExeProgram *p = &s->x->program[b->kind];
@@ -226,6 +241,8 @@ void wf_execute(WfSession *s, WfBinding *b, int from, int to)
         wf_fail_at(s->ctx, WF_E_STEP_RANKS, NULL, "Start it with --nproc or under a launcher, or join a world first.",
                    "the step was compiled for %d ranks, and this one is alone", s->x->ranks);
     b->runs += from == 0;
+    if (s->profile && from == 0)
+        count_run(s, b);
     s->now = b;
     s->from = from;
     s->to = to;

@@ -28,6 +28,9 @@ names = {name for _, _, name in overlap.READY.findall(open(sys.argv[1]).read())}
 print(names)
 sys.exit(len(names) < 4)
 P
+check "the first step, which touches memory for the first time, does not count in it" grep -qE 'profile: [0-9]+ calls, [0-9.]+ ms a run \(7 of 8\)' "$work/err"
+WEFT_PROFILE=1 WEFT_LOG=info run "$weft" bench "$mlp" --data data.safetensors --threads 1 --batch-size 4 --nproc 2 --steps 8 --no-reduce
+check "with steps that do not reduce the profile is theirs" grep -qE 'profile: [0-9]+ calls, [0-9.]+ ms a run \(3 of 8\)' "$work/err"
 run "$weft" train "$mlp" --data data.safetensors --no-reduce
 check "weft train keeps its reductions" test $code -eq 2
 run "$weft" bench "$mlp" --data data.safetensors --steps 2
