@@ -1,13 +1,13 @@
 /* Attention without the T x T matrix.
  *
  * Forward, a tile is one (batch, head) or a range of its queries. It lays the keys out once as packed
- * transposed blocks of 256 and the values as dense rows, then takes 64 queries at a time through the blocks
+ * transposed blocks of 256 and the values as dense rows, then takes some queries at a time through the blocks
  * of keys: scores by the matrix product, running softmax (maximum and sum per query, the output scaled when
  * the maximum grows), output added by a second product. Blocks that causality hides are not visited. lse =
  * max + log(sum) is kept for the backward.
  *
  * Backward, a tile is one (batch, kv head) with all its query heads, so that dk and dv have one writer. For a
- * block of keys and 64 queries: P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O))
+ * block of keys and some queries: P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O))
  * scale, dQ += dS K, dK += dS^T Q. (FlashAttention-2's formulas, Dao 2023.)
  *
  * A query that sees no key (all -inf) gets output 0, lse -inf and gradients 0, as PyTorch's safe softmax
@@ -17,13 +17,16 @@
 
 #include "kernels/private.h"
 
-enum { BQ = 64, BK = 256 };
+/* Keys of a block. A row of scores is LS floats apart from the next, so that the lines of a column are not
+ * all in the same few sets of the first-level cache. */
+enum { BK = 256, LS = BK + 16 };
 
 typedef struct {
     const WfVec *vec;
     bool causal, backward;
     float scale;
     int64_t b, h, hkv, tq, tk, d, dv, dp, dvp; /* dp, dvp: padded to 16 */
+    int64_t bq;                                /* queries of a block */
     int64_t ranges;                            /* of queries, forward */
     int64_t s[9][3]; /* strides over B, H, T of q k v o do dq dk dv, and of the mask */
     int64_t mask_col;
@@ -105,6 +108,8 @@ static void plan(const WfLibDesc *d, Attention *a)
     a->mask_col = d->operand[at[MASK]].shape[3] == 1 && a->tk != 1 ? 0 : d->operand[at[MASK]].stride[3];
     a->lse = 5;
     a->o = at[O], a->grad_o = at[DO], a->dq = at[DQ], a->dk = at[DK], a->grad_v = at[DV];
+    a->bq = a->causal ? 32 : 112; /* few where causality hides keys of a block from its first queries: their
+                                     scores are computed for nothing */
     a->ranges = 1;
     while (a->b * a->h * a->ranges < 16 && a->tq / a->ranges >= 512)
         a->ranges *= 2;
@@ -112,9 +117,9 @@ static void plan(const WfLibDesc *d, Attention *a)
 
 static int64_t scratch_floats(const Attention *a)
 {
-    int64_t tk = wf_up(a->tk, BK), tq = wf_up(a->tq, BQ), common = WF_BLOCK_SCRATCH + 2 * BQ * BK;
+    int64_t tk = wf_up(a->tk, BK), tq = wf_up(a->tq, a->bq), common = WF_BLOCK_SCRATCH + 2 * a->bq * LS;
     if (!a->backward)
-        return common + tk * (a->d + a->dvp) + BQ * (a->dvp + 32);
+        return common + tk * (a->d + a->dvp) + a->bq * (a->dvp + 32);
     return common + tk * (a->d + a->dv + 2 * a->dp + a->dvp) + tq * (2 * a->dp + a->dvp + 32);
 }
 
@@ -174,11 +179,12 @@ static int64_t visible(const Attention *a, int64_t k0, int64_t i1)
 
 /* s[rows, n] = the products of queries and keys; w: how they become scores. */
 static void score_block(const Attention *a, int64_t rows, int64_t i0, int64_t k0, int64_t n, const float *q,
-                        int64_t q_stride, const float *keys, const float *mask, float *s, WfScores *w, float *work)
+                        int64_t q_stride, const float *keys, const float *mask, float *s, WfScores *w,
+                        float *work)
 {
     int64_t width = a->tk - k0 < BK ? a->tk - k0 : BK;
     wf_product_columns(a->vec, rows, 0, n, width, a->d, q + i0 * q_stride, q_stride, 1, keys + k0 * a->d, s,
-                       BK, false, work);
+                       LS, false, work);
     *w = (WfScores){.scale = a->scale, .causal = a->causal, .first_limit = i0 + 1 - k0};
     if (mask)
         w->mask = mask + i0 * a->s[MASK][2] + k0 * a->mask_col;
@@ -192,15 +198,15 @@ static void forward(const Attention *a, int64_t tile, void *const *operand, floa
             last = a->tq * (range + 1) / a->ranges;
     const float *q = place(a, operand, 0, Q, b, h), *mask = place(a, operand, a->mask, MASK, b, h);
     float *o = place(a, operand, a->o, O, b, h), *lse = (float *)operand[a->lse] + (b * a->h + h) * a->tq;
-    float *at = scratch, *work = take(&at, WF_BLOCK_SCRATCH), *s = take(&at, BQ * BK),
-          *acc = take(&at, BQ * a->dvp);
-    float *max = take(&at, BQ), *sum = take(&at, BQ);
+    float *at = scratch, *work = take(&at, WF_BLOCK_SCRATCH), *s = take(&at, a->bq * LS),
+          *acc = take(&at, a->bq * a->dvp);
+    float *max = take(&at, a->bq), *sum = take(&at, a->bq);
     float *keys = take(&at, wf_up(a->tk, BK) * a->d), *values = take(&at, wf_up(a->tk, BK) * a->dvp);
     pack_keys(a, place(a, operand, 1, K, b, hk), a->s[K][2], a->d, keys);
     copy_rows(a->tk, a->dv, place(a, operand, 2, V, b, hk), a->s[V][2], values, a->dvp);
-    for (int64_t i0 = first; i0 < last; i0 += BQ) {
-        int64_t rows = last - i0 < BQ ? last - i0 : BQ;
-        memset(acc, 0, (size_t)(BQ * a->dvp) * sizeof(float));
+    for (int64_t i0 = first; i0 < last; i0 += a->bq) {
+        int64_t rows = last - i0 < a->bq ? last - i0 : a->bq;
+        memset(acc, 0, (size_t)(a->bq * a->dvp) * sizeof(float));
         for (int64_t i = 0; i < rows; i++)
             max[i] = -INFINITY, sum[i] = 0;
         for (int64_t k0 = 0; k0 < a->tk; k0 += BK) {
@@ -209,12 +215,13 @@ static void forward(const Attention *a, int64_t tile, void *const *operand, floa
                 break;
             WfScores w;
             score_block(a, rows, i0, k0, n, q, a->s[Q][2], keys, mask, s, &w, work);
-            a->vec->softmax_step(rows, n, s, BK, &w, max, sum, acc, a->dvp, a->dvp);
-            wf_product_in_place(a->vec, rows, a->dvp, n, s, BK, 1, values + k0 * a->dvp, a->dvp, acc, a->dvp,
+            a->vec->softmax_step(rows, n, s, LS, &w, max, sum, acc, a->dvp, a->dvp);
+            wf_product_in_place(a->vec, rows, a->dvp, n, s, LS, 1, values + k0 * a->dvp, a->dvp, acc, a->dvp,
                                 true, work);
         }
         for (int64_t i = 0; i < rows; i++) {
-            a->vec->scale_row(a->dv, acc + i * a->dvp, sum[i] == 0 ? 0 : 1 / sum[i], o + (i0 + i) * a->s[O][2]);
+            a->vec->scale_row(a->dv, acc + i * a->dvp, sum[i] == 0 ? 0 : 1 / sum[i],
+                              o + (i0 + i) * a->s[O][2]);
             lse[i0 + i] = sum[i] == 0 ? -INFINITY : max[i] + logf(sum[i]);
         }
     }
@@ -232,17 +239,17 @@ static void back_block(const Attention *a, Back *w, int64_t i0, int64_t rows, in
     const float *grad = w->do_rows + i0 * a->dvp;
     WfScores how;
     score_block(a, rows, i0, k0, n, w->q_rows, a->dp, w->keys, w->mask, w->p, &how, w->work);
-    a->vec->probability(rows, n, w->p, BK, &how, w->lse + i0);
-    wf_product_in_place(a->vec, n, a->dvp, rows, w->p, 1, BK, grad, a->dvp, w->dv + k0 * a->dvp, a->dvp, true,
+    a->vec->probability(rows, n, w->p, LS, &how, w->lse + i0);
+    wf_product_in_place(a->vec, n, a->dvp, rows, w->p, 1, LS, grad, a->dvp, w->dv + k0 * a->dvp, a->dvp, true,
                         w->work);
-    wf_product_columns(a->vec, rows, 0, n, width, a->dv, grad, a->dvp, 1, w->values + k0 * a->dv, w->ds, BK,
+    wf_product_columns(a->vec, rows, 0, n, width, a->dv, grad, a->dvp, 1, w->values + k0 * a->dv, w->ds, LS,
                        false, w->work);
     for (int64_t i = 0; n % 16 && i < rows; i++)
-        memset(w->ds + i * BK + n, 0, (size_t)(wf_up(n, 16) - n) * sizeof(float));
-    a->vec->softmax_back(rows, wf_up(n, 16), w->p, w->ds, BK, w->delta + i0, a->scale);
-    wf_product_in_place(a->vec, rows, a->dp, n, w->ds, BK, 1, w->k_rows + k0 * a->dp, a->dp,
+        memset(w->ds + i * LS + n, 0, (size_t)(wf_up(n, 16) - n) * sizeof(float));
+    a->vec->softmax_back(rows, wf_up(n, 16), w->p, w->ds, LS, w->delta + i0, a->scale);
+    wf_product_in_place(a->vec, rows, a->dp, n, w->ds, LS, 1, w->k_rows + k0 * a->dp, a->dp,
                         w->dq + i0 * a->dp, a->dp, true, w->work);
-    wf_product_in_place(a->vec, n, a->dp, rows, w->ds, 1, BK, w->q_rows + i0 * a->dp, a->dp,
+    wf_product_in_place(a->vec, n, a->dp, rows, w->ds, 1, LS, w->q_rows + i0 * a->dp, a->dp,
                         w->dk + k0 * a->dp, a->dp, true, w->work);
 }
 
@@ -256,8 +263,8 @@ static void back_head(const Attention *a, Back *w, int64_t b, int64_t h, void *c
     memset(w->dq, 0, (size_t)(a->tq * a->dp) * sizeof(float));
     a->vec->dots(a->tq, a->dv, w->do_rows, a->dvp, o, a->s[O][2], w->delta);
     for (int64_t k0 = 0; k0 < a->tk; k0 += BK)
-        for (int64_t i0 = 0; i0 < a->tq; i0 += BQ) {
-            int64_t rows = a->tq - i0 < BQ ? a->tq - i0 : BQ, n = visible(a, k0, i0 + rows);
+        for (int64_t i0 = 0; i0 < a->tq; i0 += a->bq) {
+            int64_t rows = a->tq - i0 < a->bq ? a->tq - i0 : a->bq, n = visible(a, k0, i0 + rows);
             if (n)
                 back_block(a, w, i0, rows, k0, n);
         }
@@ -266,10 +273,10 @@ static void back_head(const Attention *a, Back *w, int64_t b, int64_t h, void *c
 
 static void backward(const Attention *a, int64_t tile, void *const *operand, float *scratch)
 {
-    int64_t hk = tile % a->hkv, b = tile / a->hkv, tk = wf_up(a->tk, BK), tq = wf_up(a->tq, BQ);
+    int64_t hk = tile % a->hkv, b = tile / a->hkv, tk = wf_up(a->tk, BK), tq = wf_up(a->tq, a->bq);
     float *at = scratch;
     Back w = {0};
-    w.work = take(&at, WF_BLOCK_SCRATCH), w.p = take(&at, BQ * BK), w.ds = take(&at, BQ * BK);
+    w.work = take(&at, WF_BLOCK_SCRATCH), w.p = take(&at, a->bq * LS), w.ds = take(&at, a->bq * LS);
     w.keys = take(&at, tk * a->d), w.values = take(&at, tk * a->dv), w.k_rows = take(&at, tk * a->dp);
     w.dk = take(&at, tk * a->dp), w.dv = take(&at, tk * a->dvp);
     w.q_rows = take(&at, tq * a->dp), w.do_rows = take(&at, tq * a->dvp), w.dq = take(&at, tq * a->dp);
