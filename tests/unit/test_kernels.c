@@ -469,6 +469,7 @@ static void test_attention(void **state)
     attention_case((Att){1, 2, 1, 130, 130, 17, 17, true, 2});
     attention_case((Att){2, 2, 2, 5, 9, 8, 8, false, 3});
     attention_case((Att){1, 1, 1, 600, 40, 8, 8, true, 0});
+    attention_case((Att){1, 2, 2, 230, 30, 16, 16, false, 1});
     attention_case((Att){1, 1, 1, 7, 5, 300, 4, true, 0});
 }
 
