@@ -34,6 +34,7 @@ int wf_cli_cache(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 
 int wf_cli_doctor(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_completion(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
+int wf_cli_watch(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_docs(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 int wf_cli_explain(WfCtx *ctx, const WfOptions *o, const WfStrings *words);
 /* May a line of stderr be rewritten? */

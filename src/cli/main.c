@@ -249,7 +249,8 @@ int main(int argc, char **argv)
     int n = 0;
     static const WfVerb docs = {"docs", "DIR", "write man pages, completions and pages of the verbs", "  weft docs build/docs\n", 0,
                                 wf_cli_docs}; /* for the build */
-    const WfVerb *verb = strcmp(argv[1], docs.name) ? NULL : &docs;
+    static const WfVerb watch = {"watch", "FD", "watch over the ranks of a host", "  weft watch 3\n", 0, wf_cli_watch}; /* for wf_comm */
+    const WfVerb *verb = !strcmp(argv[1], docs.name) ? &docs : !strcmp(argv[1], watch.name) ? &watch : NULL;
     for (const WfVerb *v = wf_verbs; v->name; v++) {
         names[n++] = v->name;
         if (!strcmp(v->name, argv[1]))

@@ -3,6 +3,7 @@
  * is one (ours, or that of mpirun, srun or torchrun). */
 #include "cli/cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 WfCliProcess wf_cli_process;
@@ -18,7 +19,8 @@ WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
 {
     if (!wf_cli_is_rank())
         return NULL;
-    WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads};
+    WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads,
+                       .watched = true};
     WfComm *comm = wf_comm_open(ctx, &c);
     o->nproc = wf_comm_size(comm);
     o->link = wf_cli_link(comm);
@@ -28,6 +30,15 @@ WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
 }
 
 WfLinkKind wf_cli_link(const WfComm *c) { return strstr(wf_comm_describe(c), "transport mpi") ? WF_LINK_MPI : WF_LINK_LOCAL; }
+
+int wf_cli_watch(WfCtx *ctx, const WfOptions *o, const WfStrings *words)
+{
+    (void)o;
+    if (words->n != 1)
+        wf_fail(ctx, WF_E_ARGUMENT_MISSING, "weft starts this itself, with a descriptor");
+    wf_comm_watch(ctx, atoi(words->at[0]));
+    return 0;
+}
 
 int wf_cli_launch(WfCtx *ctx, int nproc, char *const *argv, const char *out)
 {

@@ -44,6 +44,8 @@ typedef struct {
     double start;        /* seconds until all ranks must have opened the world; 0: the smaller of 60 and timeout */
     int threads;         /* threads of this rank; 0: cores of this host / ranks of this host, at least 1 */
     bool unbound;        /* do not bind to cores */
+    bool watched;        /* this program takes "watch FD" and calls wf_comm_watch: it is started on a host whose launcher
+                          * would kill all ranks before one can say which one was lost */
 } WfCommOptions;
 
 /* Opens this rank's end of the world that its launcher describes in the environment: Weft's own (wf_launch), torchrun,
@@ -163,6 +165,9 @@ void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step);
 void wf_comm_trace(WfComm *c, const char *dir);
 /* What the ranks of running worlds of this host are at, one a line, and which are behind: of the world that `where`
  * names (pid of the launcher or a rank, or the folder of a run) or of all (NULL). Raises WEFT_ERR_USAGE if none. */
+/* What the watcher does: returns when the ranks that share the memory `fd` have ended; raises WEFT_ERR_RANK, before that, when one has
+ * ended out of order. */
+void wf_comm_watch(WfCtx *ctx, int fd);
 void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);
 
 /* ---- launcher ---------------------------------------------------------------------------------------------------- */

@@ -90,7 +90,8 @@ static bool drive(WfComm *c)
 
 static void beat(WfComm *c)
 {
-    atomic_store(&wf_own_cell(&c->shared, c->rank)->beat, wf_ns());
+    if (c->threaded) /* else it would be silent while its program computes */
+        atomic_store(&c->cell->beat, wf_ns());
 }
 
 static void look_around(WfComm *c)
@@ -103,7 +104,7 @@ static void look_around(WfComm *c)
  * afterwards sees the count and rings. A transport without bells takes naps of so many times its own. */
 static void doze(WfComm *c, double seconds, int naps)
 {
-    WfRankCell *cell = wf_own_cell(&c->shared, c->rank);
+    WfRankCell *cell = c->cell;
     uint32_t seen = atomic_load(&cell->bell);
     if (c->transport->poll > 0)
         seconds = c->transport->poll * naps;
@@ -182,24 +183,27 @@ void wf_engine_open(WfComm *c)
         c->free_list[i] = WF_COMM_INFLIGHT - 1 - i;
     }
     c->n_free = WF_COMM_INFLIGHT;
+}
+
+void wf_engine_start(WfComm *c)
+{
     if (c->size == 1 || !c->threaded)
         return;
     int err = pthread_create(&c->thread, NULL, thread_main, c);
-    if (err) {
-        c->threaded = false;
+    if (err)
         wf_fail(c->ctx, WF_E_RANK_START, "cannot start the communication thread: %s", strerror(err));
-    }
+    c->running = true;
 }
 
 void wf_engine_close(WfComm *c)
 {
-    if (!c->threaded || c->size == 1)
+    if (!c->running)
         return;
     atomic_store(&c->quit, 1);
     unpark(c);
-    wf_ring(&c->shared, c->rank - c->shared.head->first);
+    wf_ring(c->cell);
     pthread_join(c->thread, NULL);
-    c->threaded = false;
+    c->running = c->threaded = false;
 }
 
 /* ---- starting ---- */
@@ -347,7 +351,7 @@ static void alone(WfFlying *f)
 static WfFlying *enqueue(WfComm *c, WfGroup *g, const WfCommOp *op)
 {
     WfFlying *f = prepare(c, g, op);
-    WfFlightCell *fl = &wf_own_cell(&c->shared, c->rank)->flight;
+    WfFlightCell *fl = &c->cell->flight;
     if (g != c->control)
         atomic_fetch_add_explicit(&fl->started, 1, memory_order_relaxed);
     if (g->n == 1) {
@@ -373,7 +377,7 @@ WfTicket wf_comm_start(WfComm *c, WfGroup *g, const WfCommOp *op)
     wf_comm_mark(c, WF_FLIGHT_STARTED, op->node, op->step);
     if (g->n > 1 && c->threaded) {
         unpark(c);
-        wf_ring(&c->shared, c->rank - c->shared.head->first);
+        wf_ring(c->cell);
     } else if (g->n > 1 && take_driver(c)) { /* no thread: at least it is posted */
         drive(c);
         leave_driver(c);
@@ -399,12 +403,12 @@ static void check_left(WfComm *c, const WfFlying *f)
     c->transport->missing(c, f, missing);
     for (int i = 0; i < f->group->n; i++) {
         int r = f->group->ranks[i];
-        if (!missing[i] || r == c->rank || !atomic_load(&wf_rank_cell(&c->shared, r)->leaving))
+        if (!missing[i] || r == c->rank || !atomic_load(&c->cell_of[r]->leaving))
             continue;
         char text[256];
         snprintf(text, sizeof text,
                  "rank %d (pid %d) has left the world while %s of other ranks waits for it", r,
-                 atomic_load(&wf_rank_cell(&c->shared, r)->pid), wf_collective_name(f->op.kind));
+                 atomic_load(&c->cell_of[r]->pid), wf_collective_name(f->op.kind));
         char place[NODE_TEXT + 64];
         snprintf(place, sizeof place, "at %s (step %lld)", f->op.node ? f->op.node : "an unnamed node",
                  (long long)f->op.step);
@@ -474,7 +478,7 @@ static void finish(WfComm *c, WfFlying *f, double timeout)
     if (atomic_load_explicit(&f->state, memory_order_acquire) != WF_FLYING_DONE)
         wf_raise_failure(c);
     if (f->group != c->control)
-        atomic_fetch_add_explicit(&wf_own_cell(&c->shared, c->rank)->flight.done, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&c->cell->flight.done, 1, memory_order_relaxed);
     wf_comm_mark(c, WF_FLIGHT_DONE, f->op.node, f->op.step);
     give_back(c, f);
 }

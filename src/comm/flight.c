@@ -51,13 +51,11 @@ static int open_world(int pid)
     return fd;
 }
 
-static void put_rank(const WfShared *s, int i, uint64_t first, WfStr *out)
+static void put_rank(WfRankCell *cell, uint64_t first, WfStr *out)
 {
-    int r = s->head->first + i;
     static const char *const states[] = {"not begun", "computing", "started", "waiting", "done"};
-    WfRankCell *cell = wf_rank_cell(s, i);
     WfFlightView v;
-    int pid = atomic_load(&cell->pid);
+    int pid = atomic_load(&cell->pid), r = atomic_load(&cell->rank);
     wf_flight_read(&cell->flight, &v);
     uint64_t now = wf_ns(), beat = atomic_load(&cell->beat);
     if (!pid) {
@@ -80,17 +78,17 @@ static void put_world(const WfShared *s, WfStr *out)
     WfWorldHead *h = s->head;
     uint64_t first = 0;
     for (int r = 0; r < h->size; r++) {
-        uint64_t started = atomic_load(&wf_rank_cell(s, r)->flight.started);
+        uint64_t started = atomic_load(&wf_cell(s, r)->flight.started);
         first = started > first ? started : first;
     }
     wf_str_printf(out, "world of %d ranks", h->world);
     if (h->size < h->world)
-        wf_str_puts(out, ", seen from one of them");
+        wf_str_printf(out, ", %d of them on this host", h->size);
     if (h->launcher)
         wf_str_printf(out, ", launcher pid %d", h->launcher);
     wf_str_putc(out, '\n');
     for (int r = 0; r < h->size; r++)
-        put_rank(s, r, first, out);
+        put_rank(wf_cell(s, r), first, out);
     if (wf_failed(s)) {
         wf_wait_failure(s);
         wf_str_printf(out, "  failed: %s\n", h->failure.message);

@@ -31,7 +31,7 @@ typedef struct {
     WfLaunch l;
     WfShared shared;
     Child *child;
-    char program[4096]; /* its path: /proc/self/exe itself would name the ranks "exe" in ps */
+    char program[4096];
     int running, interrupt;
     WfWatch silence;
     double stall, grace, term_at; /* term_at: when SIGTERM was sent; 0: not yet */
@@ -151,7 +151,7 @@ static void fail_rank(Launcher *x, int r, const char *what)
 {
     char text[768], where[NODE_TEXT + 64], place[NODE_TEXT + 64];
     WfFlightView v;
-    wf_flight_read(&wf_rank_cell(&x->shared, r)->flight, &v);
+    wf_flight_read(&wf_cell(&x->shared, r)->flight, &v);
     wf_flight_text(&v, where, sizeof where);
     snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, (int)x->child[r].pid, what, where);
     snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
@@ -162,7 +162,7 @@ static void fail_rank(Launcher *x, int r, const char *what)
  * without ever having opened the world (a program that only prints its help). */
 static void judge(Launcher *x, int r)
 {
-    WfRankCell *cell = wf_rank_cell(&x->shared, r);
+    WfRankCell *cell = wf_cell(&x->shared, r);
     int status = x->child[r].status;
     char what[160];
     bool fine = WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
@@ -177,7 +177,7 @@ static void look(Launcher *x)
 {
     wf_watch_tick(&x->silence);
     for (int r = 0; r < x->l.nproc && !wf_failed(&x->shared); r++) {
-        double silent = wf_watch_silence(&x->silence, wf_rank_cell(&x->shared, r));
+        double silent = wf_watch_silence(&x->silence, wf_cell(&x->shared, r));
         if (!x->child[r].running || silent <= x->stall)
             continue;
         char what[96];
@@ -270,17 +270,24 @@ static double stall_of(WfCtx *ctx, double given)
     return v;
 }
 
+/* /proc/self/exe itself would be "exe" in ps. */
+void wf_own_program(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    out[n > 0 ? n : 0] = 0;
+    if (n <= 0 || access(out, X_OK) != 0) /* replaced since: the running one is still there */
+        snprintf(out, size, "/proc/self/exe");
+}
+
 int wf_launch(WfCtx *ctx, const WfLaunch *l)
 {
     WfArena *a = wf_arena_scratch(ctx);
     Launcher *x = WF_NEW(a, Launcher);
     x->ctx = ctx;
     x->l = *l; /* a failure is cleaned up after when the caller's frame is gone */
-    ssize_t n = readlink("/proc/self/exe", x->program, sizeof x->program - 1);
-    x->program[n > 0 ? n : 0] = 0;
-    if (l->program || n <= 0 ||
-        access(x->program, X_OK) != 0) /* replaced since: the running one is still there */
-        snprintf(x->program, sizeof x->program, "%s", l->program ? l->program : "/proc/self/exe");
+    wf_own_program(x->program, sizeof x->program);
+    if (l->program)
+        snprintf(x->program, sizeof x->program, "%s", l->program);
     x->grace = l->grace > 0 ? l->grace : 5;
     x->stall = stall_of(ctx, l->stall);
     wf_shared_create(ctx, l->nproc, &x->shared);

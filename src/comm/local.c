@@ -181,7 +181,7 @@ static void arrive(WfComm *c, WfFlying *f)
     atomic_store(&g->cell->phase, g->phase);
     for (int i = 0; i < g->n; i++)
         if (i != g->rank)
-            wf_ring(&c->shared, g->ranks[i]);
+            wf_ring(c->cell_of[g->ranks[i]]);
 }
 
 static void local_missing(WfComm *c, const WfFlying *f, bool *missing)

@@ -1,14 +1,17 @@
-/* How ranks of one host find their shared memory when another launcher started them. The first rank makes the
+/* How ranks of one host find their shared memory when another launcher started them. Without MPI the first rank makes the
  * file and listens on an abstract socket, whose name is made of the user and of what the launcher gives all
  * ranks of one start; the others connect and receive the descriptor. Abstract names live in no folder, so
- * nothing is left behind. Both sides check that the other belongs to the same user. */
+ * nothing is left behind. Both sides check that the other belongs to the same user. Over MPI messages say which process holds
+ * the file. */
 #include "comm/private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -163,4 +166,69 @@ void wf_meet(WfComm *c, const WfLaunchInfo *info)
         first(c, info, until);
     else
         other(c, info, until);
+}
+
+/* ---- by messages ---- */
+
+typedef struct {
+    uint64_t host;           /* of one number: where one process can open what another one holds */
+    int32_t pid, fd, cells;  /* cells: of the memory that it made for its host; 0: none */
+} Address;
+
+static uint64_t this_host(void)
+{
+    struct {
+        char boot[40];
+        uint64_t processes, user;
+    } id = {{0}, 0, geteuid()};
+    struct stat st;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, id.boot, sizeof id.boot) < 0 || stat("/proc/self/ns/pid", &st) != 0)
+        id.processes = wf_ns() ^ (uint64_t)getpid() << 48; /* a host of its own */
+    else
+        id.processes = st.st_ino;
+    if (fd >= 0)
+        close(fd);
+    return wf_hash64(&id, sizeof id, 0);
+}
+
+/* Who cannot open it (ranks in containers of their own, say) keeps the memory that it has, and is alone in it. */
+static bool attach(WfComm *c, const Address *at)
+{
+    char path[64];
+    WfShared found;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", at->pid, at->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        wf_log(c->ctx, WF_LOG_DEBUG, "rank %d: %s: %s", c->rank, path, strerror(errno));
+        return false;
+    }
+    wf_shared_attach(c->ctx, fd, at->cells, &found);
+    wf_shared_close(&c->shared);
+    c->shared = found;
+    return true;
+}
+
+void wf_meet_by_message(WfComm *c)
+{
+    Address *all = WF_NEWN(c->arena, Address, (size_t)c->size);
+    int cells = c->shared.head->size, holder = -1, n = 0;
+    Address mine = {this_host(), getpid(), cells > 1 ? c->shared.fd : -1, cells > 1 ? cells : 0};
+    wf_comm_exchange(c, &mine, sizeof mine, all, 0, "who is on which host");
+    for (int r = c->size; r-- > 0;)
+        if (all[r].host == mine.host) {
+            n++;
+            holder = all[r].cells ? r : holder;
+        }
+    if (holder < 0 || n > all[holder].cells || (holder != c->rank && !attach(c, &all[holder])))
+        return;
+    for (int r = 0, i = 1; r < c->size; r++) {
+        if (all[r].host != mine.host)
+            continue;
+        int at = r == holder ? 0 : i++;
+        c->cell_of[r] = wf_cell(&c->shared, at);
+        atomic_store(&c->cell_of[r]->rank, r);
+        if (r == c->rank)
+            wf_take_cell(c, at);
+    }
 }

@@ -98,7 +98,7 @@ static void mpi_failed(WfComm *c, const WfFlying *f, const char *text)
     wf_fail_world(&c->shared, -1, c->rank, false, all, place, NULL);
 }
 
-/* Tells all others; waits no longer than a moment until the messages are off. */
+/* Tells all others, but those of this host, who read it; waits no longer than a moment until the messages are off. */
 static void send_notices(WfComm *c)
 {
     Mpi *m = mpi_of(c);
@@ -114,7 +114,7 @@ static void send_notices(WfComm *c)
         else
             snprintf(text, sizeof m->notice, "%d %s\n%s", c->rank, f->message, f->place);
         for (int r = 0; r < c->size; r++)
-            if (r != c->rank && !m->p->send(m->world, text, sizeof m->notice, r, m->notice_tag,
+            if (!c->cell_of[r] && !m->p->send(m->world, text, sizeof m->notice, r, m->notice_tag,
                                             requests + (size_t)left * m->p->request_size))
                 left++;
         double until = wf_now() + 0.2;
@@ -509,7 +509,7 @@ static void mpi_leave(WfComm *c, bool failed)
     bool orderly = c->orderly && !failed;
     if (!m || !m->world)
         return;
-    if (failed && c->size > 1 && c->shared.head->failure.reporter == c->rank)
+    if (failed && c->size > 1 && (c->shared.head->failure.reporter == c->rank || c->shared.head->failure.reporter < 0))
         send_notices(c);
     else if (failed)
         usleep(300000); /* the launcher ends everybody when the first leaves: let the one who speaks do so
@@ -581,8 +581,9 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
         wf_log(c->ctx, WF_LOG_WARN,
                "%s was initialised below MPI_THREAD_MULTIPLE: messages move only inside Weft's own calls",
                m->p->name);
-    wf_shared_create(c->ctx, 1, &c->shared);
-    c->shared.head->first = c->rank;
+    /* The first rank of a host makes room for the others of it, who come when messages can tell where (wf_meet_by_message). */
+    bool roomy = c->local_rank == 0 && c->local_size > 1 && c->local_size <= WF_COMM_MAX_LOCAL;
+    wf_shared_create(c->ctx, roomy ? c->local_size : 1, &c->shared);
     c->shared.head->world = c->size;
     c->options.timeout += patience(c);
     if (c->size == 1)

@@ -34,7 +34,9 @@ typedef struct {
     _Alignas(LINE) _Atomic uint32_t bell;  /* futex: rung when something that it waits for has happened */
     _Atomic uint32_t asleep;               /* threads of it that sleep on the bell */
     _Alignas(LINE) _Atomic int32_t pid;    /* 0: not here yet */
+    _Atomic int32_t rank;                  /* of the world: over several hosts not the number of the cell */
     _Atomic uint32_t leaving;              /* it is in wf_comm_close */
+    _Atomic int32_t alive;                 /* a descriptor of it, of a pipe that nobody else writes: its end is the rank's; 0: none */
     _Atomic uint64_t beat;                 /* ns of its last heartbeat; 0: none yet */
     WfFlightCell flight;
 } WfRankCell;
@@ -75,7 +77,8 @@ typedef struct {
 typedef struct {
     uint64_t magic, bytes;
     int32_t size, launcher;                /* ranks in this memory; pid of the launcher or 0 */
-    int32_t first, world;                  /* over MPI the memory is one rank's: which, of how many */
+    _Atomic int32_t watcher;               /* pid of the process that tells of ranks that have ended; 0: they do */
+    int32_t world;                         /* ranks of the world: more than `size` where it has several hosts */
     uint64_t ranks, groups, members, displs, inlines, stages; /* offsets of the tables */
     char what[64];                         /* for the hang report: "weft train" */
     _Alignas(LINE) WfFailure failure;
@@ -96,24 +99,22 @@ int wf_tee_read_end(const WfTee *t);     /* -1: all was read */
 void wf_tee_started(WfTee *t);           /* the rank has its end */
 void wf_tee_read(WfTee *t);              /* what is there now; never waits */
 
-static inline WfRankCell *wf_rank_cell(const WfShared *s, int rank)
+static inline WfRankCell *wf_cell(const WfShared *s, int i)
 {
-    return (WfRankCell *)((char *)s->head + s->head->ranks) + rank;
+    return (WfRankCell *)((char *)s->head + s->head->ranks) + i;
 }
-
-static inline WfRankCell *wf_own_cell(const WfShared *s, int rank) { return wf_rank_cell(s, rank - s->head->first); }
 
 /* The file of a world (an anonymous one: it vanishes with the last process that holds it), and a mapping of it.
  * Raise. */
 void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out);
-void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out);
+void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out); /* ranks 0: as many as it says */
 void wf_shared_close(WfShared *s);
 bool wf_failed(const WfShared *s);
 /* Records the first failure and wakes all ranks; false when there was one already. Texts may be NULL. */
 bool wf_fail_world(const WfShared *s, int culprit, int reporter, bool own, const char *message, const char *place,
                    const char *hint);
 void wf_wait_failure(const WfShared *s); /* until a failure that is being written can be read; bounded */
-void wf_ring(const WfShared *s, int rank);
+void wf_ring(WfRankCell *cell);
 uint64_t wf_ns(void);
 void wf_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
 void wf_futex_wake(_Atomic uint32_t *word);
@@ -124,7 +125,7 @@ void wf_flight_read(const WfFlightCell *f, WfFlightView *out);
 /* "computing %mm (step 7)", for messages */
 void wf_flight_text(const WfFlightView *v, char *out, size_t size);
 /* The text that says of a rank that does not come where it is. */
-void wf_rank_text(const WfShared *s, int rank, char *out, size_t size);
+void wf_rank_text(const WfRankCell *cell, char *out, size_t size);
 /* Names this process in the run's folder, for `weft hang DIR`. */
 void wf_write_trace(WfCtx *ctx, const char *dir);
 void wf_remove_trace(const char *dir);
@@ -207,13 +208,17 @@ struct WfComm {
     bool launched;
     int launcher_pid;
     char *describe;
+    int watcher;                           /* process that this rank has started; 0: none */
+    int alive[2];                          /* pipe, as in the cell */
     char *trace;                           /* folder of the run that names this rank; NULL: none */
     int threads;
     struct WfBinding *binding;
-    bool together;                         /* `shared` holds all ranks of the world */
-    WfShared shared;                       /* of this host's ranks; mpi: this process's own, for the recorder */
+    bool together;                         /* `shared` holds all ranks of the world, and what they have come to */
+    WfShared shared;                       /* of this host's ranks; mpi: for failures and the recorder only */
+    WfRankCell *cell;                      /* of this rank, in `shared` */
+    WfRankCell **cell_of;                  /* of each rank of the world; NULL: it is on another host */
     WfWatch watch;
-    int *peer_fd;                          /* pidfds of the world's ranks, without a launcher of ours */
+    int *peer_fd;                          /* pidfds of this host's ranks, without a launcher of ours */
     WfGroup *groups, *world, *control;
     int n_groups;
     WfSegment segment[64];
@@ -224,7 +229,7 @@ struct WfComm {
     int64_t *displ_pool;
     /* driving */
     pthread_t thread;
-    bool threaded, closed, orderly;
+    bool threaded, running, closed, orderly; /* running: the thread is */
     bool stopped;                /* all ranks agreed to */
     _Atomic uint32_t quit, driver;         /* driver: somebody drives */
     _Atomic uint32_t helping;              /* the caller is in a wait and drives itself */
@@ -250,11 +255,19 @@ void wf_launch_info(WfCtx *ctx, WfLaunchInfo *out); /* ctx NULL: contradictions 
  * both sides. `shared` stays the caller's. */
 WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank, int size);
 void wf_meet(WfComm *c, const WfLaunchInfo *info); /* the ranks of one host share one memory afterwards */
+/* The same by messages, where a transport carries them between hosts. The communication thread does not run yet. */
+void wf_meet_by_message(WfComm *c);
+void wf_take_cell(WfComm *c, int i); /* of `shared`, for this rank: it has come */
 void wf_local_open(WfComm *c, const WfLaunchInfo *info);
 void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm);
 struct WfMpiPlugin;
 const struct WfMpiPlugin *wf_find_plugin(WfComm *c, const WfLaunchInfo *info, void *host_comm); /* raises */
-void wf_engine_open(WfComm *c);
+void wf_own_program(char *out, size_t size); /* its path */
+void wf_watch_join(WfComm *c); /* before the ranks of a host meet: this one can be watched over */
+void wf_watch_start(WfComm *c);
+void wf_watch_end(WfComm *c, bool failed);
+void wf_engine_open(WfComm *c);  /* from then on collectives can be waited for */
+void wf_engine_start(WfComm *c); /* and go on by themselves */
 void wf_engine_close(WfComm *c);
 WfGroup *wf_group_new(WfComm *c, const char *name, const int *ranks, int n);
 /* Looks whether a rank of this host has died or stopped; records the failure. */

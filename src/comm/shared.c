@@ -79,6 +79,8 @@ void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
     }
     map_file(ctx, fd, end, out);
     memcpy(out->head, &h, sizeof h);
+    for (int r = 0; r < ranks; r++)
+        atomic_store(&wf_cell(out, r)->rank, r);
 }
 
 void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out)
@@ -87,7 +89,7 @@ void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out)
     WfWorldHead h;
     if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h ||
         pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != magic ||
-        (uint64_t)st.st_size < h.bytes || h.size != ranks)
+        (uint64_t)st.st_size < h.bytes || (ranks && h.size != ranks))
         wf_fail_at(ctx, WF_E_RANK_START, NULL, "Start all ranks with one program, through one launcher.",
                    "descriptor %d does not hold the shared memory of a world of %d ranks of this version", fd,
                    ranks);
@@ -107,9 +109,8 @@ void wf_shared_close(WfShared *s)
 
 /* ---- bells ---- */
 
-void wf_ring(const WfShared *s, int rank)
+void wf_ring(WfRankCell *cell)
 {
-    WfRankCell *cell = wf_rank_cell(s, rank);
     if (atomic_load(&cell->asleep)) {
         atomic_fetch_add(&cell->bell, 1);
         wf_futex_wake(&cell->bell);
@@ -143,7 +144,7 @@ bool wf_fail_world(const WfShared *s, int culprit, int reporter, bool own, const
     set_text(f->hint, sizeof f->hint, hint);
     atomic_store(&f->state, 2);
     for (int r = 0; r < s->head->size; r++)
-        wf_ring(s, r);
+        wf_ring(wf_cell(s, r));
     return true;
 }
 
@@ -206,12 +207,12 @@ void wf_flight_text(const WfFlightView *v, char *out, size_t size)
                  (long long)v->step);
 }
 
-void wf_rank_text(const WfShared *s, int rank, char *out, size_t size)
+void wf_rank_text(const WfRankCell *at, char *out, size_t size)
 {
-    WfRankCell *cell = wf_rank_cell(s, rank);
+    WfRankCell *cell = (WfRankCell *)at;
     WfFlightView v;
     char where[NODE_TEXT + 64];
-    int pid = atomic_load(&cell->pid);
+    int pid = atomic_load(&cell->pid), rank = atomic_load(&cell->rank);
     uint64_t beat = atomic_load(&cell->beat), now = wf_ns();
     wf_flight_read(&cell->flight, &v);
     wf_flight_text(&v, where, sizeof where);

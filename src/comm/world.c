@@ -41,44 +41,49 @@ static WfCommKind kind_option(WfCtx *ctx, const WfCommOptions *o)
 
 static void watch_peers(WfComm *c)
 {
-    if (c->launched || !c->together)
+    if (c->launched)
         return;
-    int *fds = WF_NEWN(c->arena, int, (size_t)c->size);
-    for (int r = 0; r < c->size; r++) {
-        int pid = atomic_load(&wf_rank_cell(&c->shared, r)->pid);
-        fds[r] = r == c->rank || pid <= 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-        if (fds[r] >= 0)
-            fcntl(fds[r], F_SETFD, FD_CLOEXEC);
-    }
-    c->peer_fd = fds;
+    c->peer_fd = WF_NEWN(c->arena, int, (size_t)c->size);
+    memset(c->peer_fd, -1, (size_t)c->size * sizeof(int));
+}
+
+/* Whether the process of rank r has ended. Its descriptor is opened when the rank is first seen here. */
+static bool has_ended(WfComm *c, int r)
+{
+    int *fd = c->peer_fd ? &c->peer_fd[r] : NULL, pid = atomic_load(&c->cell_of[r]->pid);
+    if (!fd || pid <= 0 || atomic_load(&c->shared.head->watcher))
+        return false;
+    if (*fd < 0 && (*fd = (int)syscall(SYS_pidfd_open, pid, 0)) >= 0)
+        fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    else if (*fd < 0)
+        return errno == ESRCH;
+    return poll(&(struct pollfd){.fd = *fd, .events = POLLIN}, 1, 0) > 0;
 }
 
 static void report_lost(WfComm *c, int r, const char *what)
 {
     char text[512], where[NODE_TEXT + 64], place[NODE_TEXT + 64];
     WfFlightView v;
-    wf_flight_read(&wf_rank_cell(&c->shared, r)->flight, &v);
+    wf_flight_read(&c->cell_of[r]->flight, &v);
     wf_flight_text(&v, where, sizeof where);
-    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, atomic_load(&wf_rank_cell(&c->shared, r)->pid),
-             what, where);
+    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, atomic_load(&c->cell_of[r]->pid), what, where);
     snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
     wf_fail_world(&c->shared, r, c->rank, false, text, v.node[0] ? place : NULL, NULL);
 }
 
 void wf_check_peers(WfComm *c)
 {
-    if (!c->together || wf_failed(&c->shared))
+    if (wf_failed(&c->shared))
         return;
     wf_watch_tick(&c->watch);
     for (int r = 0; r < c->size; r++) {
-        WfRankCell *cell = wf_rank_cell(&c->shared, r);
-        struct pollfd p = {.fd = c->peer_fd ? c->peer_fd[r] : -1, .events = POLLIN};
-        double silent = wf_watch_silence(&c->watch, cell);
+        WfRankCell *cell = c->cell_of[r];
         char what[96];
-        if (r == c->rank || atomic_load(&cell->leaving))
+        if (!cell || r == c->rank || atomic_load(&cell->leaving))
             continue;
+        double silent = wf_watch_silence(&c->watch, cell);
         snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", silent);
-        if (p.fd >= 0 && poll(&p, 1, 0) > 0)
+        if (has_ended(c, r) && !atomic_load(&cell->leaving)) /* it may have left in order since */
             report_lost(c, r, "has ended");
         else if (silent > c->options.stall)
             report_lost(c, r, what);
@@ -115,8 +120,8 @@ void wf_fail_missing(WfComm *c, const WfFlying *f, double seconds)
         if (!missing[i] || r == c->rank)
             continue;
         culprit = culprit < 0 ? r : culprit;
-        if (c->together)
-            wf_rank_text(&c->shared, r, who, sizeof who);
+        if (c->cell_of[r])
+            wf_rank_text(c->cell_of[r], who, sizeof who);
         else
             snprintf(who, sizeof who, "rank %d", r);
         if (n < sizeof text - 1)
@@ -215,8 +220,8 @@ static void release(void *p)
         abandon(c, &c->ctx->diag);
     if (c->stopped)
         c->ctx->diag.told = c->launched || c->rank;
-    if (c->shared.head)
-        atomic_store(&wf_own_cell(&c->shared, c->rank)->leaving, 1);
+    if (c->cell)
+        atomic_store(&c->cell->leaving, 1);
     wf_engine_close(c);
     if (c->transport && c->transport->leave)
         c->transport->leave(c, c->shared.head && wf_failed(&c->shared));
@@ -224,6 +229,7 @@ static void release(void *p)
         if (c->peer_fd[r] >= 0)
             close(c->peer_fd[r]);
     wf_unbind_cores(c);
+    wf_watch_end(c, !c->orderly || wf_failed(&c->shared));
     if (c->trace)
         wf_remove_trace(c->trace);
     wf_shared_close(&c->shared);
@@ -237,7 +243,7 @@ static void gather(WfComm *c)
     for (int i = 0;; i++) {
         int missing = -1, count = 0;
         for (int r = 0; r < c->size; r++)
-            if (!atomic_load(&wf_rank_cell(&c->shared, r)->pid)) {
+            if (!atomic_load(&c->cell_of[r]->pid)) {
                 missing = missing < 0 ? r : missing;
                 count++;
             }
@@ -329,13 +335,26 @@ static void choose_transport(WfComm *c, const WfLaunchInfo *info)
         wf_local_open(c, info);
 }
 
+void wf_take_cell(WfComm *c, int i)
+{
+    c->cell = c->cell_of[c->rank] = wf_cell(&c->shared, i);
+    atomic_store(&c->cell->rank, c->rank);
+    atomic_store(&c->cell->alive, c->alive[0]);
+    if (c->threaded)
+        atomic_store(&c->cell->beat, wf_ns());
+    atomic_store(&c->cell->pid, getpid());
+}
+
 static void set_up(WfComm *c, const WfLaunchInfo *info)
 {
-    WfRankCell *me = wf_own_cell(&c->shared, c->rank);
     c->launcher_pid = info->launcher_pid;
-    atomic_store(&me->beat, wf_ns());
-    atomic_store(&me->pid, getpid());
-    if (c->size > 1 && c->together)
+    c->cell_of = WF_NEWN(c->arena, WfRankCell *, (size_t)c->size);
+    for (int r = 0; r < c->size; r++)
+        c->cell_of[r] = c->together ? wf_cell(&c->shared, r) : NULL;
+    if (c->options.watched && info->by == WF_BY_MPICH && c->size > 1 && !c->together)
+        wf_watch_join(c);
+    wf_take_cell(c, c->together ? c->rank : 0);
+    if (c->together)
         gather(c);
     watch_peers(c);
     wf_bind_cores(c);
@@ -346,6 +365,11 @@ static void set_up(WfComm *c, const WfLaunchInfo *info)
     wf_engine_open(c);
     c->control = wf_group_new(c, "(control)", NULL, c->size);
     c->world = wf_group_new(c, "world", NULL, c->size);
+    if (c->size > 1 && !c->together)
+        wf_meet_by_message(c);
+    if (c->alive[1] && c->shared.head->size > 1 && c->cell == wf_cell(&c->shared, 0))
+        wf_watch_start(c);
+    wf_engine_start(c);
     describe(c);
 }
 
@@ -431,7 +455,7 @@ void wf_comm_close(WfComm *c)
         return;
     WfCtx *ctx = c->ctx;
     if (c->size > 1 && !wf_failed(&c->shared)) {
-        atomic_store(&wf_own_cell(&c->shared, c->rank)->leaving, 1);
+        atomic_store(&c->cell->leaving, 1);
         if (wf_guard(ctx, say_goodbye, c) != WEFT_OK)
             wf_log(ctx, WF_LOG_DEBUG, "rank %d leaves alone: %s", c->rank, ctx->diag.message);
     }
@@ -478,5 +502,5 @@ void *wf_comm_arena(WfComm *c, size_t bytes)
 
 void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step)
 {
-    wf_flight_write(&wf_own_cell(&c->shared, c->rank)->flight, (uint32_t)state, node, step);
+    wf_flight_write(&c->cell->flight, (uint32_t)state, node, step);
 }

@@ -2,6 +2,9 @@
 # One rank of three fails in every way that a rank can; the others end in bounded time, one message names rank, node and
 # step, and neither processes nor shared memory are left.
 source "$(dirname "$0")/common.sh"
+weft=${WEFT:-$PWD/build/weft} mlp=$PWD/tests/refs/dynamic_plain/model.pt2
+export XDG_CACHE_HOME=$work/cache
+python3 tests/e2e/tensors.py "$work/x.safetensors" x=F32:48x8:rand y=I64:48:mod4
 
 fault() { # NAME EXIT-CODE MILLISECONDS TEXT...   after `run`
     local name=$1 want=$2 limit=$3 text all=0
@@ -65,17 +68,17 @@ check "a pause of all passes (state $state)" test $? -eq 0 -a "$state" = T
 TEST_OUT=$work WEFT_COMM_TIMEOUT=60 "$rank" launch 3 steps hang 1 2>/dev/null &
 launcher=$!
 sleep 1
-"${WEFT:-build/weft}" hang "$work" >"$work/out" 2>"$work/err"
+"$weft" hang "$work" >"$work/out" 2>"$work/err"
 check "weft hang DIR: who is behind, and where" grep -qE "^  rank 1: pid [0-9]+, step 5, computing %mm for .* <- behind" "$work/out"
 check "weft hang DIR: the others wait" grep -qE "^  rank 2: pid [0-9]+, step 5, waiting %grad for " "$work/out"
 kill -STOP $launcher
 kill -KILL $(pgrep -P $launcher)
 sleep 0.3
-"${WEFT:-build/weft}" hang $launcher >"$work/out" 2>"$work/err"
+"$weft" hang $launcher >"$work/out" 2>"$work/err"
 check "weft hang PID: survives the ranks" grep -qE "^  rank 1: pid [0-9]+, step 5, computing %mm" "$work/out"
 kill -CONT $launcher
 wait $launcher 2>/dev/null
-"${WEFT:-build/weft}" hang $launcher >"$work/out" 2>"$work/err"
+"$weft" hang $launcher >"$work/out" 2>"$work/err"
 check "weft hang: nobody is there" test $? -eq 2
 
 # Interrupted, and killed itself.
@@ -122,14 +125,36 @@ for mpi in openmpi mpich; do
     run mpirun.$mpi -n 3 "$rank" steps kill
     check "$mpi: killed ends the job" test $code -ne 0 -a $took -le 20000
     check "$mpi: killed leaves nothing" nothing_left
+    WEFT_COMM_STALL=0.6 run mpirun.$mpi -n 3 "$rank" steps stop 1
+    check "$mpi: stopped: says who and where" grep -qE 'rank 1 \(pid [0-9]+\) has not moved for .*, computing %mm \(step 5\)' "$work/err"
+    check "$mpi: stopped: once" said_once
+    check "$mpi: stopped: in time" test $code -ne 0 -a $took -le 20000
+    check "$mpi: stopped: nothing left" nothing_left
     WEFT_COMM_TIMEOUT=1 run mpirun.$mpi -n 3 "$rank" steps hang
-    check "$mpi: hangs: says who and where" grep -qE 'at %grad has waited .* missing: rank 2' "$work/err"
+    check "$mpi: hangs: says who and where" \
+        grep -qE 'at %grad has waited .* missing: rank 2 \(pid [0-9]+\) is computing %mm \(step 5\)' "$work/err"
     check "$mpi: hangs: once" said_once
     check "$mpi: hangs: in time" test $code -ne 0 -a $took -le 20000
     check "$mpi: hangs: nothing left" nothing_left
     run mpirun.$mpi -n 3 "$rank" steps error
     check "$mpi: own error is said once" said_once
     check "$mpi: own error names the node" says "at %mm"
+    # A training, whose processes are not ended by the launcher's SIGTERM before they have spoken.
+    "$weft" train "$mlp" --data "$work/x.safetensors" --threads 1 --batch-size 6 --steps 1 --out "$work/cached" 2>"$work/err"
+    rm -rf "$work/o"
+    mpirun.$mpi -n 3 "$weft" train "$mlp" --data "$work/x.safetensors" --threads 1 --batch-size 6 --steps 100000000 --out "$work/o" \
+        >"$work/out" 2>"$work/err" </dev/null &
+    launcher=$!
+    for i in $(seq 200); do [ -s "$work/o/metrics.jsonl" ] && break; sleep 0.05; done
+    "$weft" hang "$work/o" >"$work/hang" 2>&1
+    check "$mpi: weft hang: all ranks of the host" test "$(grep -cE '^  rank [012]: pid [0-9]+, step ' "$work/hang")" -eq 3
+    victim=$(sed -n 's/^  rank 1: pid \([0-9]*\),.*/\1/p' "$work/hang")
+    kill -KILL "$victim"
+    wait $launcher
+    check "$mpi: a killed rank: says who and where" \
+        grep -qE "^error\[W0451\]: rank 1 \(pid $victim\) has ended, .* \(step [0-9]+\)" "$work/err"
+    check "$mpi: a killed rank: once" said_once
+    check "$mpi: a killed rank: nothing left" nothing_left
     run mpirun.$mpi -n 3 "$rank" steps differ
     check "$mpi: a difference is said" says "cannot go on"
     check "$mpi: a difference is said once" said_once
