@@ -290,7 +290,7 @@ int wf_launch(WfCtx *ctx, const WfLaunch *l)
         snprintf(x->program, sizeof x->program, "%s", l->program);
     x->grace = l->grace > 0 ? l->grace : 5;
     x->stall = stall_of(ctx, l->stall);
-    wf_shared_create(ctx, l->nproc, &x->shared);
+    wf_shared_create(ctx, l->nproc, true, &x->shared);
     x->child = wf_sys_alloc((size_t)l->nproc * sizeof(Child));
     if (!x->child) {
         wf_shared_close(&x->shared);

@@ -131,7 +131,7 @@ static void first(WfComm *c, const WfLaunchInfo *info, double until)
                    "rank 0 cannot listen for the other ranks: %s", strerror(err));
     }
     WfDefer *d = wf_defer(c->ctx, close_fd, (void *)(intptr_t)fd);
-    wf_shared_create(c->ctx, c->size, &c->shared);
+    wf_shared_create(c->ctx, c->size, true, &c->shared);
     receive_all(c, fd, until);
     wf_defer_run(d);
 }

@@ -583,7 +583,7 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
                m->p->name);
     /* The first rank of a host makes room for the others of it, who come when messages can tell where (wf_meet_by_message). */
     bool roomy = c->local_rank == 0 && c->local_size > 1 && c->local_size <= WF_COMM_MAX_LOCAL;
-    wf_shared_create(c->ctx, roomy ? c->local_size : 1, &c->shared);
+    wf_shared_create(c->ctx, roomy ? c->local_size : 1, false, &c->shared);
     c->shared.head->world = c->size;
     c->options.timeout += patience(c);
     if (c->size == 1)

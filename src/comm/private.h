@@ -106,7 +106,7 @@ static inline WfRankCell *wf_cell(const WfShared *s, int i)
 
 /* The file of a world (an anonymous one: it vanishes with the last process that holds it), and a mapping of it.
  * Raise. */
-void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out);
+void wf_shared_create(WfCtx *ctx, int ranks, bool collectives, WfShared *out); /* else for failures and the recorder only */
 void wf_shared_attach(WfCtx *ctx, int fd, int ranks, WfShared *out); /* ranks 0: as many as it says */
 void wf_shared_close(WfShared *s);
 bool wf_failed(const WfShared *s);

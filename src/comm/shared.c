@@ -54,11 +54,11 @@ static void map_file(WfCtx *ctx, int fd, size_t bytes, WfShared *out)
     *out = (WfShared){fd, bytes, p, false};
 }
 
-void wf_shared_create(WfCtx *ctx, int ranks, WfShared *out)
+void wf_shared_create(WfCtx *ctx, int ranks, bool collectives, WfShared *out)
 {
     if (ranks < 1 || ranks > WF_COMM_MAX_LOCAL)
         wf_fail(ctx, WF_E_RANK_LIMIT, "%d ranks on one host: 1 to %d are possible", ranks, WF_COMM_MAX_LOCAL);
-    uint64_t n = (uint64_t)ranks, end = 0, groups = WF_COMM_MAX_GROUPS;
+    uint64_t n = (uint64_t)ranks, end = 0, groups = collectives ? WF_COMM_MAX_GROUPS : 0;
     WfWorldHead h = {.magic = magic, .size = ranks, .world = ranks};
     place_table(&end, sizeof h);
     h.ranks = place_table(&end, n * sizeof(WfRankCell));

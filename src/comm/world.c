@@ -299,7 +299,7 @@ static void open_one(WfComm *c)
 {
     c->size = c->local_size = 1;
     c->rank = c->local_rank = 0;
-    wf_shared_create(c->ctx, 1, &c->shared);
+    wf_shared_create(c->ctx, 1, false, &c->shared);
     c->shared.head->world = 1;
 }
 

@@ -267,7 +267,7 @@ static void world(int size, int m, const char *group, const char *declared)
     WfShared shared;
     WfCtx *ctx = wf_ctx_new();
     int sets = size / m;
-    wf_shared_create(ctx, size, &shared);
+    wf_shared_create(ctx, size, true, &shared);
     for (int r = 0; r < size; r++) {
         ranks[r] = (Rank){.rank = r, .size = size, .m = m, .me = r / sets, .shared = &shared, .group = group,
                           .declared = declared};

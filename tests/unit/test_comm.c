@@ -54,7 +54,7 @@ static void world(int size, double timeout, Rank *ranks,
     pthread_t t[MOST];
     WfShared shared;
     WfCtx *ctx = wf_ctx_new();
-    wf_shared_create(ctx, size, &shared);
+    wf_shared_create(ctx, size, true, &shared);
     for (int r = 0; r < size; r++) {
         ranks[r] = (Rank){.rank = r, .size = size, .shared = &shared, .body = body, .timeout = timeout};
         assert_int_equal(pthread_create(&t[r], NULL, rank_main, &ranks[r]), 0);
