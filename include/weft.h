@@ -144,7 +144,8 @@ WEFT_API void weft_session_free(weft_session *session);
 WEFT_API int weft_input_count(const weft_session *session);
 WEFT_API const char *weft_input_name(const weft_session *session, int i);
 WEFT_API weft_status weft_input(weft_session *session, int i, weft_tensor *out);
-/* Hands in one input of the next step. The memory is read during weft_step or weft_forward and stays the caller's. */
+/* Hands in one input of the next step. The memory is read during weft_step, weft_forward, weft_predict or weft_evaluate and stays the
+ * caller's. batch NULL: takes back what was handed in. */
 WEFT_API weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch);
 /* Of what is fed next, only the first `rows` rows are samples, the others padding without a share in loss and gradient: for
  * one weft_step, weft_micro or weft_forward, of a program with option last-batch=pad. With last-batch=short fewer rows are
@@ -168,6 +169,11 @@ WEFT_API weft_status weft_forward(weft_session *session, int eval, double *loss)
 WEFT_API int weft_output_count(const weft_session *session);
 WEFT_API const char *weft_output_name(const weft_session *session, int i);
 WEFT_API weft_status weft_output(weft_session *session, int i, weft_tensor *out);
+/* The predictions for what was fed, in the evaluation form, as `weft run` writes them: what the loss scores; of a model without a loss its
+ * first output. Inputs that they do not depend on (labels) are not read, and need not be fed. A batch may have fewer rows than the
+ * export's, where that is fixed: it is filled up in memory of the session, and out has the rows of what was fed. out is borrowed
+ * until the next run. */
+WEFT_API weft_status weft_predict(weft_session *session, weft_tensor *out);
 /* Metrics of the last step: "loss" (of its last micro-batch), "mean_loss" (with accumulate or ranks), "loss_count" (what
  * it is the mean over, with loss-norm=tokens or last-batch=pad or short), "grad_norm", "lr", "step",
  * "step_s", "slab_bytes", "state_bytes". */
@@ -176,7 +182,7 @@ WEFT_API weft_status weft_metric(weft_session *session, const char *name, double
 /* Evaluation over any number of batches: begin; then for each feed it and weft_evaluate, which runs the evaluation form (loss: of
  * this batch, padding with it; may be NULL; weft_rows says how many rows count); then end, which adds up the ranks that the session
  * joined (each calls it). A batch may have fewer rows than the export's, where that is fixed: it is filled up in memory of the
- * evaluation, and the rows that were fed count. metrics: "loss,accuracy,f1", what `weft eval --metrics` takes; NULL: the loss, and
+ * session, and the rows that were fed count. metrics: "loss,accuracy,f1", what `weft eval --metrics` takes; NULL: the loss, and
  * accuracy where there are classes. */
 WEFT_API weft_status weft_evaluate_begin(weft_session *session, const char *metrics);
 WEFT_API weft_status weft_evaluate(weft_session *session, double *loss);

@@ -102,6 +102,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "weft_output_count": (c_int, [_handle]),
     "weft_output_name": (_text, [_handle, c_int]),
     "weft_output": (_status, [_handle, c_int, _tensor]),
+    "weft_predict": (_status, [_handle, _tensor]),
     "weft_metric": (_status, [_handle, _text, _number]),
     "weft_evaluate_begin": (_status, [_handle, _text]),
     "weft_evaluate": (_status, [_handle, _number]),

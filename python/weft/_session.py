@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _options
 from ._lib import Context, Error, Tensor, handle_of, lib
-from ._memory import DTYPES, describe, fill, shape_of, torch_module, view
+from ._memory import fill, shape_of, torch_module, view
 from ._program import Program, open as open_program, take_text
 from ._world import World, world
 
@@ -95,7 +95,6 @@ class Session:
         self._names = [s.name for s in self._slots]
         self._loss = c_double()
         self._loss_ref = byref(self._loss)
-        self._zeros: dict[Any, Any] = {}
         self._parameters = self._table(session)
         if self._optimizer is not None and self._optimizer.state_dict()["state"]:
             self.load_optimizer_state_dict(self._optimizer.state_dict())
@@ -204,10 +203,15 @@ class Session:
                         status="data")
         return items
 
-    def _feed(self, live: _Live, batch: Any, rows: int | None) -> list[Any]:
-        """Feeds all inputs; returns what must live until the call that reads them has ended. Under the context's lock."""
-        keep, handle = [], live.handle
-        for slot, x in zip(self._slots, self._items(batch, self._names)):
+    def _feed(self, live: _Live, batch: Any, rows: int | None, names: list[str] | None = None) -> list[Any]:
+        """Feeds the inputs (names: these, and takes back the others); returns what must live until the call that reads them has ended. Under
+        the context's lock."""
+        keep, handle, slots = [], live.handle, self._slots
+        if names is not None:
+            slots = [s for s in slots if s.name in names]
+            for slot in self._slots:
+                self._check(lib.weft_feed(handle, slot.c_name, None))
+        for slot, x in zip(slots, self._items(batch, self._names if names is None else names)):
             keep.append(fill(slot.tensor, x, slot.what))
             status = lib.weft_feed(handle, slot.c_name, slot.ref)
             if status:
@@ -321,61 +325,27 @@ class Session:
 
     def predict(self, inputs: Any) -> Any:
         """The predictions for a batch, in evaluation form, as `weft run` writes them: what the loss scores; of a model without a loss its
-        first output. A copy. inputs: as of step(), with or without the target; they may have fewer rows than an export with a fixed batch,
-        and the predictions then have as many. Raises Error."""
-        live, batch = self._c, inputs
+        first output. A copy. inputs: as of step(); what the predictions do not depend on (a target) is not read, and may be left out. They may
+        have fewer rows than an export with a fixed batch, and the predictions then have as many. Raises Error."""
+        live, t = self._c, Tensor()
         if not isinstance(inputs, Mapping):
             items = list(_leaves(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
-            batch = dict(zip(self._names, items)) if len(items) <= len(self._names) else items
-        given = full = 0
-        if isinstance(batch, Mapping):
-            batch, given, full = self._filled(batch)
-            rows = next((shape_of(describe(x)[0])[:1] for x in batch.values()), ())
-            batch.update((s.name, self._placeholder(s, rows)) for s in self._slots if s.name not in batch)
+            inputs = dict(zip(self._names, items)) if len(items) <= len(self._names) else items
+        known = isinstance(inputs, Mapping) and all(n in self._names for n in inputs)
+        names = [n for n in self._names if n in inputs] if known else self._names
+        live.context.own()
         with live.context.lock:
-            self._run(lib.weft_forward, batch, None, 1)
-            out = self._outputs(live)
-        if not out:
-            raise Error("the model has no tensor output to predict")
-        found = dict(out).get("predictions", out[0][1])
-        if given and (not found.shape or found.shape[0] % full):
-            raise Error(f"the predictions are {tuple(found.shape)} and have no row for each of {full} samples, and the batch has {given}", status="data",
-                        hint=f"Give batches of {full} rows, as the export's, or export with dynamic_shapes=\"batch\".")
-        return found[: found.shape[0] // full * given] if given else found
-
-    def _filled(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
-        """The batch, filled up with its first row where it has fewer than the export; how many it had (0: enough), and has now."""
-        like = {s.name: s.shape for s in self._slots}
-        tensors = {name: describe(x, f"input {name}") for name, x in batch.items() if like.get(name)}
-        rows = {name: (t.shape[0], like[name][0]) for name, (t, _) in tensors.items() if t.rank}
-        given, full = next(((n, all_) for n, all_ in rows.values() if 0 < n < all_), (0, 0))
-        filled = dict(batch)
-        for name, (n, all_) in rows.items() if given else ():
-            if all_ != full:
-                continue
-            if n != given:
-                raise Error(f"input {name} has {n} rows, in a batch of {given}", status="data")
-            filled[name] = _repeated(view(*tensors[name]), full)
-        return filled, given, full
-
-    def _placeholder(self, slot: _Slot, rows: tuple[int, ...]) -> Any:
-        """Zeros for an input that predictions do not depend on."""
-        shape = tuple((rows[0] if rows and d == 0 else 1) if n < 0 else n for d, n in enumerate(slot.shape))
-        key = (slot.name, shape)
-        if key not in self._zeros:
-            import numpy as np
-
-            torch, (name, numpy_name, _) = torch_module(), DTYPES[slot.dtype]
-            self._zeros[key] = torch.zeros(shape, dtype=getattr(torch, name)) if torch else np.zeros(shape, numpy_name)
-        return self._zeros[key]
+            keep = self._feed(live, inputs, None, names)
+            self._check(lib.weft_predict(live.handle, byref(t)))
+            del keep
+            return _copied(view(t, live))
 
     def _outputs(self, live: _Live) -> list[tuple[str, Any]]:
         out = []
         for i in range(lib.weft_output_count(live.handle)):
             t = Tensor()
             self._check(lib.weft_output(live.handle, i, byref(t)))
-            v = view(t, live)
-            out.append((lib.weft_output_name(live.handle, i).decode(), v.clone() if hasattr(v, "clone") else v.copy()))
+            out.append((lib.weft_output_name(live.handle, i).decode(), _copied(view(t, live))))
         return out
 
     # ---- weights and state ----
@@ -516,14 +486,8 @@ def _leaves(x: Any) -> Iterable[Any]:
         yield x
 
 
-def _repeated(x: Any, rows: int) -> Any:
-    """A copy of x with more rows, all like its first."""
-    more = [x] + [x[:1]] * (rows - x.shape[0])
-    if hasattr(x, "new_empty"):
-        return torch_module().cat(more)
-    import numpy as np
-
-    return np.concatenate(more)
+def _copied(x: Any) -> Any:
+    return x.clone() if hasattr(x, "clone") else x.copy()
 
 
 def _copy(to: Any, value: Any) -> None:

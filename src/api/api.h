@@ -4,6 +4,15 @@
 
 #include "exchange/exchange.h"
 
+/* What a run reads in place of what the caller fed, by input of the executable: batches of fewer rows than the export's are filled up,
+ * and what only the loss reads need not be fed for predictions. */
+typedef struct {
+    WfTensor *inputs;
+    WfTensor *given;    /* what was fed, and is again afterwards */
+    void **room;        /* memory of the session for either */
+    size_t *room_bytes;
+} WfStandIn;
+
 typedef struct WfModelRef WfModelRef; /* what the compiler half keeps of an import */
 
 struct weft_program {
@@ -33,6 +42,8 @@ struct weft_session {
     WfComm *comm;                /* the ranks that it joined; NULL */
     char job[33];                /* the name of the run in its checkpoints; "": none yet */
     WfArena *arena;              /* of the evaluation */
+    WfArena *rooms;              /* of stand_in; NULL: nothing had to stand in yet */
+    WfStandIn *stand_in;
     struct WfEvaluation *measured; /* NULL: none has begun */
     weft_session *next;
 };

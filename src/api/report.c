@@ -9,12 +9,8 @@
 
 struct WfEvaluation {
     WfMetrics *metrics;
-    WfTensor *inputs; /* of a batch, by input of the executable */
     int64_t ignore;
-    bool done;        /* finished: values can be asked for */
-    WfTensor *given;  /* a batch with fewer rows than the export's */
-    void **room;      /* where it is filled up, by input */
-    size_t *room_bytes;
+    bool done; /* finished: values can be asked for */
 };
 
 static void do_begin(void *v)
@@ -27,11 +23,7 @@ static void do_begin(void *v)
     const char *names = c->text ? wf_arena_strdup(s->arena, c->text) : NULL; /* the metrics keep their names */
     struct WfEvaluation *e = WF_NEW(s->arena, struct WfEvaluation);
     e->metrics = wf_metrics_new(c->ctx, s->arena, names, NULL);
-    e->inputs = WF_NEWN(s->arena, WfTensor, (size_t)s->program->exe->n_inputs + 1);
     e->ignore = wf_metrics_ignored(s->program->exe, s->arena);
-    e->given = WF_NEWN(s->arena, WfTensor, (size_t)s->program->exe->n_inputs + 1);
-    e->room = WF_NEWN(s->arena, void *, (size_t)s->program->exe->n_inputs + 1);
-    e->room_bytes = WF_NEWN(s->arena, size_t, (size_t)s->program->exe->n_inputs + 1);
     wf_metrics_begin(e->metrics);
     s->measured = e;
 }
@@ -48,60 +40,12 @@ static void need_begun(const Call *c)
         wf_fail(c->ctx, WF_E_LIBRARY_CALL, "no evaluation has begun: weft_evaluate_begin comes first");
 }
 
-/* The rows of the export where the first input with rows has fewer; 0: it has not. */
-static int64_t fuller(const WfExe *x, const WfTensor *fed)
-{
-    int64_t size;
-    for (int i = 0; i < x->n_inputs; i++)
-        if (fed[i].data && fed[i].rank)
-            return wf_elit(x->exprs, x->inputs[i].shape[0], &size) && fed[i].shape[0] > 0 && fed[i].shape[0] < size ? size : 0;
-    return 0;
-}
-
-/* Memory of the evaluation for the batch, in place of the caller's: room for all of its rows. */
-static void make_room(WfCtx *ctx, struct WfEvaluation *e, WfArena *a, WfMeasured *b)
-{
-    for (int i = 0; i < b->exe->n_inputs; i++) {
-        WfTensor *t = &e->inputs[i];
-        int64_t size;
-        if (!t->data || !t->rank || !wf_elit(b->exe->exprs, b->exe->inputs[i].shape[0], &size) || size != b->count)
-            continue;
-        if (t->shape[0] != b->given)
-            wf_fail(ctx, WF_E_DATA_SHAPE, "input %s has %lld rows, in a batch of %lld", t->name, (long long)t->shape[0], (long long)b->given);
-        size_t given = t->bytes;
-        t->bytes = wf_mul_size(given / (size_t)b->given, (size_t)b->count);
-        if (e->room_bytes[i] < t->bytes) {
-            e->room[i] = wf_arena_alloc(a, t->bytes);
-            e->room_bytes[i] = t->bytes;
-        }
-        memcpy(e->room[i], t->data, given);
-        t->data = e->room[i];
-        t->shape[0] = b->count;
-    }
-}
-
 typedef struct { weft_session *s; const WfMeasured *b; } Filled;
 
 static void run_filled(void *v)
 {
     Filled *f = v;
     wf_metrics_run(f->s->measured->metrics, f->s->run, f->b);
-}
-
-/* A batch of fewer rows than the export's. What the caller fed is what is fed afterwards. */
-static void evaluate_filled(weft_session *s, WfMeasured *b)
-{
-    struct WfEvaluation *e = s->measured;
-    WfTensor *given = e->given;
-    memcpy(given, e->inputs, (size_t)b->exe->n_inputs * sizeof *given);
-    make_room(s->program->ctx, e, s->arena, b);
-    Filled f = {s, b};
-    weft_status failed = wf_guard(s->program->ctx, run_filled, &f);
-    for (int i = 0; i < b->exe->n_inputs; i++)
-        if (given[i].data)
-            wf_session_feed(s->run, given[i].name, &given[i]);
-    if (failed)
-        wf_reraise(s->program->ctx, failed);
 }
 
 static void do_evaluate(void *v)
@@ -111,12 +55,14 @@ static void do_evaluate(void *v)
     const WfExe *x = s->program->exe;
     need_begun(c);
     struct WfEvaluation *e = s->measured;
-    WfMeasured b = {.exe = x, .inputs = e->inputs, .ignore = e->ignore, .count = 1};
-    for (int i = x->n_inputs - 1; i >= 0; i--) { /* the first that has rows tells how many */
-        e->inputs[i] = wf_session_fed(s->run, i);
-        b.count = e->inputs[i].data && e->inputs[i].rank ? e->inputs[i].shape[0] : b.count;
-    }
-    int64_t rows = wf_session_rows(s->run), all = fuller(x, e->inputs);
+    wf_api_take_fed(s);
+    const WfTensor *inputs = s->stand_in->inputs;
+    WfMeasured b = {.exe = x, .inputs = inputs, .ignore = e->ignore, .count = 1};
+    for (int i = x->n_inputs - 1; i >= 0; i--) /* the first that has rows tells how many */
+        b.count = inputs[i].data && inputs[i].rank ? inputs[i].shape[0] : b.count;
+    int64_t rows = wf_session_rows(s->run), all = wf_api_fuller(s);
+    if (b.count < 1)
+        wf_fail(c->ctx, WF_E_DATA_SHAPE, "the batch has no rows");
     b.given = b.count;
     b.valid = rows >= 0 && rows < b.count ? rows : b.count;
     if (all && s->comm && wf_exe_speaks(x, WF_PROG_EVAL))
@@ -125,7 +71,10 @@ static void do_evaluate(void *v)
     s->last = WF_PROG_EVAL;
     if (all) {
         b.count = all;
-        evaluate_filled(s, &b);
+        wf_api_make_room(s, b.given, all);
+        weft_status failed = wf_api_run_stood_in(s, run_filled, &(Filled){s, &b});
+        if (failed)
+            wf_reraise(c->ctx, failed);
     } else {
         wf_metrics_run(e->metrics, s->run, &b);
     }

@@ -235,6 +235,7 @@ void weft_session_free(weft_session *session)
         *at = session->next;
     wf_session_free(session->run);
     wf_arena_free(session->arena);
+    wf_arena_free(session->rooms);
     session->next = session->program->spare;
     session->program->spare = session;
 }
@@ -250,11 +251,17 @@ void weft_program_free(weft_program *program)
 
 static void do_feed(void *v)
 {
+    static const uint8_t nothing[64]; /* the memory of tensors without elements, which hosts often give none */
     Call *c = v;
-    if (!c->in || !c->in->data || c->in->rank < 0 || c->in->rank > 8)
-        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "input %s: no data or an impossible number of dimensions", c->text);
-    WfTensor t = wf_api_tensor_in(c->in);
-    wf_session_feed(c->s->run, c->text, &t);
+    WfTensor t = {0};
+    if (c->in && (c->in->rank < 0 || c->in->rank > 8))
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "input %s cannot have %d dimensions", c->text, c->in->rank);
+    if (c->in)
+        t = wf_api_tensor_in(c->in);
+    if (c->in && !t.data && t.bytes)
+        wf_fail(c->ctx, WF_E_LIBRARY_CALL, "input %s has no memory: data is NULL", c->text);
+    t.data = c->in && !t.data ? nothing : t.data;
+    wf_session_feed(c->s->run, c->text, c->in ? &t : NULL);
 }
 
 weft_status weft_feed(weft_session *session, const char *input, const weft_tensor *batch)

@@ -114,3 +114,15 @@ int wf_exe_predictions(const WfExe *x)
             return k;
     return -1;
 }
+
+int wf_exe_predicted(WfCtx *ctx, const WfExe *x)
+{
+    const WfExeProgram *p = &x->program[WF_PROG_EVAL];
+    int named = wf_exe_predictions(x);
+    for (int k = 0; named < 0 && k < p->n_outputs; k++)
+        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0)
+            return k;
+    if (named < 0)
+        wf_fail(ctx, WF_E_PREDICTIONS, "the model has no tensor output to predict");
+    return named;
+}

@@ -191,6 +191,8 @@ bool wf_exe_classes(const WfExe *x, WfArena *a, const char *input);
 const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input);
 /* Which output of the evaluation form is called "predictions"; -1: none. */
 int wf_exe_predictions(const WfExe *x);
+/* Which output holds the predictions: that, or the first that is a tensor. Raises WEFT_ERR_USAGE where there is none. */
+int wf_exe_predicted(WfCtx *ctx, const WfExe *x);
 /* Evaluates d under symbol values (n_symbols of them); raises when out of int64. */
 int64_t wf_exe_eval(const WfExe *x, WfDim d, const int64_t *symbols);
 

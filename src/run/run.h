@@ -28,7 +28,7 @@ void wf_session_sync(WfSession *s);
 void wf_session_compare(WfSession *s, bool buffers);
 
 /* Hands in user input i of the next run: dense row-major memory of the input's dtype, read in place if 64-byte
- * aligned... in any case only during the run. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */
+ * aligned... in any case only during the run. NULL: it is not fed any more. Raises WEFT_ERR_DATA when name, dtype or shape do not fit. */
 void wf_session_feed(WfSession *s, const char *name, const WfTensor *t);
 /* Of the next run only the first `rows` rows count, the others are padding; that run raises WEFT_ERR_USAGE unless its step
  * was compiled with --last-batch=pad. With short, and several ranks or micro-batches, 0: the rows fed are anybody's. */

@@ -210,6 +210,10 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
             names[n++] = in->name;
         if (strcmp(in->name, name))
             continue;
+        if (!t) {
+            s->input[i] = NULL;
+            return;
+        }
         if (t->dtype != in->dtype)
             wf_fail_at(s->ctx, WF_E_DATA_SHAPE, NULL, wf_exe_target(x, s->ctx->arena, name), "input %s is %s, but the model wants %s", name,
                        wf_dtype_name(t->dtype), wf_dtype_name(in->dtype));

@@ -19,18 +19,6 @@ typedef struct {
     WfOut *out;    /* takes them as they come; NULL: none have */
 } Predict;
 
-int wf_predict_output(const WfTraining *t)
-{
-    const WfExeProgram *p = &t->exe->program[WF_PROG_EVAL];
-    int named = wf_exe_predictions(t->exe);
-    for (int k = 0; named < 0 && k < p->n_outputs; k++)
-        if (p->outputs[k].role == WF_XOUT_USER && p->outputs[k].buf >= 0)
-            return k;
-    if (named < 0)
-        wf_fail(t->ctx, WF_E_PREDICTIONS, "the model has no tensor output to predict");
-    return named;
-}
-
 static void choose_inputs(Predict *r)
 {
     const WfExe *x = r->t->exe;
@@ -126,7 +114,7 @@ static void predict(void *p)
 int64_t wf_predict(WfTraining *t, const char *path)
 {
     Predict r = {.t = t, .path = path};
-    r.output = wf_predict_output(t);
+    r.output = wf_exe_predicted(t->ctx, t->exe);
     choose_inputs(&r);
     r.data = wf_dataset_open(t->ctx, t->arena, t->options, WF_DATA_PREDICT, r.inputs, r.n_inputs);
     r.batch = wf_exe_batch(t->ctx, t->exe, t->options);

@@ -118,7 +118,7 @@ static int64_t batch_of(const WfTraining *t)
 void wf_sample(WfTraining *t, void (*put)(void *user, uint8_t byte), void *user)
 {
     const WfOptions *o = t->options;
-    Sampler s = {.t = t, .x = t->exe, .output = wf_predict_output(t), .batch = batch_of(t)};
+    Sampler s = {.t = t, .x = t->exe, .output = wf_exe_predicted(t->ctx, t->exe), .batch = batch_of(t)};
     open_inputs(&s);
     int64_t prompt = o->prompt ? (int64_t)strlen(o->prompt) : 0, n = 0;
     uint8_t *window = WF_NEWN(t->arena, uint8_t, (size_t)s.context + 1);

@@ -88,8 +88,6 @@ WfMetrics *wf_evaluate(WfTraining *t, const WfDataset *d);
 /* Runs the evaluation form over all rows of --data, in their order, and writes the tensor `predictions` to the
  * safetensors file `path`. Only inputs that the predictions depend on need data. Returns the number of rows. */
 int64_t wf_predict(WfTraining *t, const char *path);
-/* Which output of the evaluation form holds the predictions; of a model without a loss the first one. Raises WEFT_ERR_USAGE where there is none. */
-int wf_predict_output(const WfTraining *t);
 /* Gives --sample bytes, drawn one after the other from the predictions of a model of bytes, to put. Raises WEFT_ERR_USAGE when
  * the model is not one: integers [batch, context] in, scores of 256 bytes at each place out. */
 void wf_sample(WfTraining *t, void (*put)(void *user, uint8_t byte), void *user);

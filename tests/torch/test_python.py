@@ -264,11 +264,39 @@ def test_predictions_of_fewer_rows_than_the_export():
             for given in (x[:n], x[:n].numpy(), {"x": x[:n]}, (x[:n], y[:n])):
                 found = session.predict(given)
                 assert tuple(found.shape) == (n, 11) and torch.equal(found, whole[:n]), (n, found.shape)
-        refused(lambda: session.predict((x[:2], y)), "input y has 6 rows, in a batch of 2")
-        refused(lambda: session.predict(x[:0]), "input x")
+        assert torch.equal(session.predict((x[:2], y)), whole[:2])  # a target is not read
+        refused(lambda: session.predict({"y": y}), "input x was not fed")
+        refused(lambda: session.predict({"x": x, "z": y}), "the batch has x, z, and the step takes x, y")
+        for empty in (x[:0], x[:0].numpy()):
+            refused(lambda: session.predict(empty), "input x: dimension 0 is 0, but must be 6")
+            refused(lambda: session.evaluate([(empty, y[:0])]), "the batch has no rows")
         refused(lambda: session.predict(torch.cat([x, x])), "12")
     total = weft.Session(weft.export(Total(), (x,)), dict(type="SGD", lr=0.1))
-    refused(lambda: total.predict(x[:2]), "have no row for each of 6 samples")
+    refused(lambda: total.predict(x[:2]), "the batch has 2 rows of 6, and the predictions have no row for each")
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+
+    def forward(self, x, scale):
+        return (self.inner(x) * scale).transpose(1, 2)
+
+
+def test_predictions_need_what_they_are_made_from():
+    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=2, max=99)
+    x, scale, y = torch.randn(6, 7, 4), torch.rand(6, 7, 1), torch.randint(0, 5, (6, 7))
+    model = Scaled()
+    exported = weft.export(model, {"x": x, "scale": scale, "y": y}, loss="cross_entropy", dynamic_shapes={n: {0: batch, 1: length} for n in ("x", "scale")})
+    session = weft.Session(exported, dict(type="SGD", lr=0.1))
+    session.step((x, scale, y))
+    model.load_state_dict(session.state_dict())
+    for rows, long in ((6, 7), (2, 9), (1, 3)):  # sizes of the target, which is not given, are those of the inputs
+        a, b = torch.randn(rows, long, 4), torch.rand(rows, long, 1)
+        found, want = session.predict((a, b)), model(a, b).detach()
+        assert found.shape == want.shape and (found - want).abs().max() < 1e-5, (rows, long)
+    refused(lambda: session.predict({"x": x}), "input scale was not fed")  # and not what an earlier step was fed
 
 
 class Total(nn.Module):

@@ -178,6 +178,83 @@ static void padding_is_left_out(void **state)
     weft_context_free(r.ctx);
 }
 
+/* Feeds the first `rows` rows of step t's inputs: x alone where only is. */
+static void feed_rows(Run *r, int t, int rows, const char *only)
+{
+    char prefix[16];
+    int n = snprintf(prefix, sizeof prefix, "step%d.", t);
+    for (int i = 0; i < r->inputs->n; i++) {
+        const WfTensor *w = &r->inputs->at[i];
+        weft_tensor one = {(weft_dtype)w->dtype, w->rank, {0}, (void *)w->data};
+        memcpy(one.shape, w->shape, sizeof one.shape);
+        one.shape[0] = rows;
+        if (!strncmp(w->name, prefix, (size_t)n) && (!only || !strcmp(w->name + n, only)))
+            must(r, weft_feed(r->session, w->name + n, &one));
+    }
+}
+
+/* Rows predict as they do in a whole batch, to the bit, labels or not; what was fed stays fed, in the caller's memory. */
+static void predictions_take_fewer_rows(void **state)
+{
+    Run r;
+    weft_tensor whole, t;
+    double before, after;
+    float want[8 * 10];
+    (void)state;
+    open_case(&r, "mlp_mnist_adamw", adamw);
+    refused(&r, weft_predict(r.session, &t), WEFT_ERR_DATA, "x was not fed");
+    refused(&r, weft_predict(r.session, NULL), WEFT_ERR_USAGE, "out is NULL");
+    feed_rows(&r, 1, 8, "x");
+    must(&r, weft_predict(r.session, &whole));
+    assert_true(whole.dtype == WEFT_F32 && whole.rank == 2 && whole.shape[0] == 8 && whole.shape[1] == 10);
+    memcpy(want, whole.data, sizeof want);
+    for (int rows = 1; rows <= 8; rows++) {
+        feed_rows(&r, 1, rows, "x");
+        must(&r, weft_predict(r.session, &t));
+        assert_true(t.rank == 2 && t.shape[0] == rows && t.shape[1] == 10);
+        assert_memory_equal(t.data, want, (size_t)rows * 10 * sizeof *want);
+    }
+    refused(&r, weft_step(r.session, NULL), WEFT_ERR_DATA, "y was not fed"); /* zeros stood in for it, once */
+    feed_case(&r, 1);
+    must(&r, weft_forward(r.session, 1, &before));
+    must(&r, weft_predict(r.session, &t));
+    must(&r, weft_forward(r.session, 1, &after));
+    assert_true(before == after);
+    feed_rows(&r, 1, 3, NULL);
+    must(&r, weft_predict(r.session, &t));
+    assert_int_equal(t.shape[0], 3);
+    refused(&r, weft_forward(r.session, 1, NULL), WEFT_ERR_DATA, "dimension 0 is 3, but must be 8");
+    must(&r, weft_feed(r.session, "x", NULL));
+    refused(&r, weft_predict(r.session, &t), WEFT_ERR_DATA, "x was not fed");
+    weft_context_free(r.ctx);
+    open_case(&r, "dynamic_batch_mlp", adamw); /* a size that batches choose is the predictions' */
+    for (int rows = 3; rows >= 2; rows--) {
+        feed_rows(&r, 1, rows, "x");
+        must(&r, weft_predict(r.session, &t));
+        assert_int_equal(t.shape[0], rows);
+    }
+    weft_context_free(r.ctx);
+}
+
+/* Hosts often give a tensor without elements no memory: what is wrong is its shape. */
+static void batches_of_no_rows_are_refused(void **state)
+{
+    static float x[1];
+    Run r;
+    weft_tensor t;
+    (void)state;
+    open_case(&r, "mlp_mnist_adamw", adamw);
+    for (int k = 0; k < 2; k++) {
+        feed_case(&r, 1);
+        must(&r, weft_feed(r.session, "x", &(weft_tensor){WEFT_F32, 4, {0, 1, 28, 28}, k ? x : NULL}));
+        refused(&r, weft_step(r.session, NULL), WEFT_ERR_DATA, "input x: dimension 0 is 0, but must be 8");
+        refused(&r, weft_predict(r.session, &t), WEFT_ERR_DATA, "input x: dimension 0 is 0, but must be 8");
+        must(&r, weft_evaluate_begin(r.session, NULL));
+        refused(&r, weft_evaluate(r.session, NULL), WEFT_ERR_DATA, "the batch has no rows");
+    }
+    weft_context_free(r.ctx);
+}
+
 /* Five steps in one session are two, a checkpoint, and three in another, to the bit. */
 static void checkpoints_go_on(void **state)
 {
@@ -266,6 +343,7 @@ int main(void)
         cmocka_unit_test(inputs_have_an_order),     cmocka_unit_test(a_target_comes_last),
         cmocka_unit_test(state_is_lent),            cmocka_unit_test(parameters_say_what_they_are),
         cmocka_unit_test(evaluations_are_means),    cmocka_unit_test(padding_is_left_out),
+        cmocka_unit_test(predictions_take_fewer_rows), cmocka_unit_test(batches_of_no_rows_are_refused),
         cmocka_unit_test(checkpoints_go_on),
         cmocka_unit_test(steps_follow_a_schedule),  cmocka_unit_test(plans_and_graphs_are_texts),
     };
