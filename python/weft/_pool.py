@@ -32,38 +32,36 @@ def _pages(size: int) -> mmap.mmap:
 
 
 class Frame:
-    """What a call's forward keeps for its backward; `pointer` is aligned. Goes back to the pool when nobody has it any more."""
+    """What a call's forward keeps for its backward; `pointer` is aligned. Its memory goes back to the pool when nobody has it any more."""
 
-    __slots__ = ("pool", "memory", "pointer")
+    __slots__ = ("spare", "memory", "pointer")
 
-    def __init__(self, pool: "Frames", memory: torch.Tensor):
-        self.pool, self.memory = pool, memory
+    def __init__(self, spare: list[torch.Tensor], memory: torch.Tensor):
+        self.spare, self.memory = spare, memory
         self.pointer = (memory.data_ptr() + 63) & ~63
 
     def __del__(self) -> None:
-        self.pool.give(self.memory)
+        self.spare.append(self.memory)
 
 
 class Frames:
-    """Memory of frames: a frame is as long out as the graph of a call lives."""
+    """Memory of frames: a frame is as long out as the graph of a call lives. Without a lock, since a list's pop and append are whole: frames
+    are taken in one thread and collected in another."""
 
     def __init__(self) -> None:
-        self.free: dict[int, list[torch.Tensor]] = {}
-        self.lock = threading.RLock()  # a frame may be collected while another one is taken
+        self.free: dict[int, list[torch.Tensor]] = {}  # by size
 
     def take(self, size: int) -> Frame:
-        with self.lock:
-            spare = self.free.get(size)
-            if spare:
-                return Frame(self, spare.pop())
-        room = size + 64
-        return Frame(self, torch.empty(room, dtype=torch.uint8) if room < _HUGE else torch.frombuffer(_pages(room), dtype=torch.uint8))
-
-    def give(self, memory: torch.Tensor) -> None:
-        with self.lock:
-            self.free.setdefault(memory.numel() - 64, []).append(memory)
-            if len(self.free) > 8:  # sizes that come no more
-                del self.free[next(iter(self.free))]
+        spare = self.free.get(size)
+        if spare is None:
+            while len(self.free) > 8:  # sizes that come no more
+                self.free.pop(next(iter(self.free)), None)
+            spare = self.free.setdefault(size, [])
+        try:
+            return Frame(spare, spare.pop())
+        except IndexError:
+            room = size + 64
+            return Frame(spare, torch.empty(room, dtype=torch.uint8) if room < _HUGE else torch.frombuffer(_pages(room), dtype=torch.uint8))
 
 
 class Gradients:
@@ -71,6 +69,7 @@ class Gradients:
     it any more: after zero_grad(), say. There are two sets of it, since a gradient that is added to another one lives beside it."""
 
     def __init__(self, fixed: list[bool]):
+        self.any = _uses is not None and any(fixed)
         self.large = [_uses is not None and f for f in fixed]  # as far as known before the first call
         self.sets: list[dict[int, tuple[torch.Tensor, int, int]]] = []  # by number: a tensor that fills the place; its storage, and the uses of that
         self.lock = threading.Lock()
@@ -84,6 +83,7 @@ class Gradients:
             if self.large[k]:
                 places[k] = size
                 size += -(-bytes_ // 64) * 64
+        self.any = bool(places)
         pages, made = _pages(size) if size else None, {}
         for k, at in places.items():
             shape, strides, dtype = shapes[k]
@@ -104,7 +104,7 @@ class Gradients:
 
     def take(self, shapes: list[tuple[Any, ...]]) -> list[torch.Tensor]:
         """shapes: (shape, strides, dtype) of each."""
-        if True not in self.large:
+        if not self.any:
             return [empty(*shape) for shape in shapes]
         with self.lock:
             return [self._take(k, shapes) if large else empty(*shapes[k]) for k, large in enumerate(self.large)]

@@ -7,6 +7,7 @@ others    options of Weft by name, such as isa="amx" (`weft compile --help`)
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import warnings
 from typing import Any, Callable
@@ -25,6 +26,8 @@ from ._program import OWN_BACKWARD, OWN_BACKWARD_HINT
 _INPUTS, _OUTPUTS, _COTANGENTS, _GRADIENTS, _READ, _WRITTEN = range(6)  # weft_ports
 _TORCH = {number: dtype for dtype, number in DTYPES.items()}
 _stats = {"compiled": 0, "fallbacks": 0, "forward": 0, "backward": 0}
+_run_forward, _run_backward, _pid = lib.weft_run_forward, lib.weft_run_backward, os.getpid
+_grad_enabled, _keeps_graph = torch.is_grad_enabled, torch._C._autograd._get_current_graph_task_keep_graph
 _nothing = ctypes.create_string_buffer(64)
 _NOTHING = ctypes.addressof(_nothing)  # what empty tensors point at
 
@@ -305,12 +308,13 @@ class _Region:
                 raise Error(f"{places[i].target} is changed in place, and shares its memory with {places[shared[0]].target}", status="unsupported model",
                             hint="Change a copy of it.")
         self.kept = [self.read.index(i) if i in self.read else -1 for i in self.inputs]  # by input port: which saved tensor
-        self.turned = [self.laid[k] for k in self.cotangents]
+        self.turned = [(k, self.laid[k]) for k in self.cotangents]
         self.constant = [k for k in range(self.outputs) if k not in self.cotangents]
         self.pack_inputs, self.pack_outputs, self.pack_cotangents, self.pack_gradients = (  # pointers, one at least
             struct.Struct(f"{n + 1}P").pack for n in (len(self.inputs), self.outputs, len(self.cotangents), len(self.gradients)))
         self.memory = Gradients([all(isinstance(n, int) for n in places[i].meta["val"].shape) for i in self.gradients])
-        self.count = len(places)
+        number = {i: k for k, i in enumerate(self.gradients)}
+        self.places = [None, None, *[number.get(i) for i in range(len(places))]]  # by argument of _Call.apply: which gradient
         self.known: dict[tuple[int, ...], Any] = {}
         self.static = None if self.symbols else self._sized(())
 
@@ -325,8 +329,6 @@ class _Region:
     # ---- at every call ----
 
     def _at(self, inputs: Any) -> Any:
-        if self.static:
-            return self.static
         values = tuple(inputs[i] if d < 0 else inputs[i].shape[d] for i, d in self.symbols)
         found = self.known.get(values)
         if found is None:
@@ -339,10 +341,10 @@ class _Region:
         given = inputs
         if self.copied:
             given = tuple(x.contiguous() if i in self.copied else x for i, x in enumerate(inputs))
-        plan = self._at(inputs)
+        plan = self.static or self._at(inputs)
         if not self.outputs and not self.written:
             outputs: Any = ()
-        elif self.gradients and torch.is_grad_enabled():
+        elif self.gradients and _grad_enabled():
             outputs = _Call.apply(self, plan, *given)
         else:
             outputs = self.forward(plan, given)[0]
@@ -369,29 +371,24 @@ class _Region:
         e = size.node.expr
         return int(e.subs({s: inputs[i] if d < 0 else inputs[i].shape[d] for s in e.free_symbols for i, d in [self.sizes[str(s)]]}))
 
-    def forward(self, plan: Any, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
+    # What follows runs at every step of small models, for which each call of Python counts: it goes to C by itself, as Context.call would.
+
+    def forward(self, plan: Any, inputs: Any) -> tuple[tuple[torch.Tensor, ...], Frame | None]:
         _stats["forward"] += 1
         sizes, bytes_, shapes, _ = plan
         outputs = tuple([empty(*shape) for shape in shapes])
         frame = self.frames.take(bytes_) if bytes_ else None
         seed = int(torch.randint(0, 2**62, (), dtype=torch.int64)) if self.random else 0
-        self.context.call(lib.weft_run_forward, self.session, sizes, seed,
-                          self.pack_inputs(*[0 if i < 0 else inputs[i].data_ptr() or _NOTHING for i in self.inputs], 0),
-                          self.pack_outputs(*[x.data_ptr() or _NOTHING for x in outputs], 0), frame.pointer if frame else None)
+        given = self.pack_inputs(*[0 if i < 0 else inputs[i].data_ptr() or _NOTHING for i in self.inputs], 0)
+        made = self.pack_outputs(*[x.data_ptr() or _NOTHING for x in outputs], 0)
+        context = self.context
+        if _pid() != context.pid:
+            context.own()
+        with context.lock:
+            status = _run_forward(self.session, sizes, seed, given, made, frame.pointer if frame else None)
+            if status:
+                raise context.error(status)
         return outputs, frame
-
-    def backward(self, frame: Frame, saved: Any, cotangents: Any, plan: Any) -> list[torch.Tensor]:
-        """saved: the inputs of self.read, in order."""
-        _stats["backward"] += 1
-        sizes, _, _, shapes = plan
-        gradients = self.memory.take(shapes)
-        seeds = [cotangents[k] if order is None else cotangents[k].permute(order) for k, order in zip(self.cotangents, self.turned)]
-        seeds = [x if x.is_contiguous() else x.contiguous() for x in seeds]
-        self.context.call(lib.weft_run_backward, self.session, sizes,
-                          self.pack_inputs(*[0 if i < 0 else saved[i].data_ptr() or _NOTHING for i in self.kept], 0),
-                          self.pack_cotangents(*[x.data_ptr() or _NOTHING for x in seeds], 0),
-                          self.pack_gradients(*[x.data_ptr() or _NOTHING for x in gradients], 0), frame.pointer)
-        return gradients
 
 
 class _Call(torch.autograd.Function):
@@ -408,17 +405,27 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        if torch.is_grad_enabled():
+        if _grad_enabled():
             raise Error("a region that Weft compiled has no second derivative (create_graph=True)", status="unsupported model",
                         hint="Leave the part that is differentiated twice outside of torch.compile, or compile it with another backend.")
-        region, plan = ctx.of
-        gradients = region.backward(ctx.frame, ctx.saved_tensors, cotangents, plan)
-        out: list[Any] = [None] * (region.count + 2)
-        for i, g in zip(region.gradients, gradients):
-            out[i + 2] = g
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
+        _stats["backward"] += 1
+        saved, (region, (sizes, _, _, shapes)), frame = ctx.saved_tensors, ctx.of, ctx.frame  # saved: the inputs of region.read, in order
+        gradients = region.memory.take(shapes)
+        seeds = [cotangents[k] if order is None else cotangents[k].permute(order) for k, order in region.turned]
+        seeds = [x if x.is_contiguous() else x.contiguous() for x in seeds]
+        given = region.pack_inputs(*[0 if i < 0 else saved[i].data_ptr() or _NOTHING for i in region.kept], 0)
+        wanted = region.pack_cotangents(*[x.data_ptr() or _NOTHING for x in seeds], 0)
+        made = region.pack_gradients(*[x.data_ptr() or _NOTHING for x in gradients], 0)
+        context = region.context
+        if _pid() != context.pid:
+            context.own()
+        with context.lock:
+            status = _run_backward(region.session, sizes, given, wanted, made, frame.pointer)
+            if status:
+                raise context.error(status)
+        if not _keeps_graph():
             ctx.frame = None
-        return tuple(out)
+        return *[None if k is None else gradients[k] for k in region.places],
 
 
 def _same(a: Node, b: Node) -> bool:
