@@ -2,6 +2,7 @@
 fails ends the others."""
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -75,6 +76,73 @@ def test_two_ranks_under_mpirun():
         print("# no mpirun here")
         return
     compare(["mpirun", "-n", "2", sys.executable])
+
+
+BESIDE_DDP = """
+import copy, os, sys, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F, weft, weft.dynamo
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset, DistributedSampler
+world = weft.world()
+for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.size), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", sys.argv[2])):
+    os.environ.setdefault(name, str(value))  # mpirun sets none of them
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
+x, y = torch.randn(50, 4), torch.arange(50) % 3
+sampler = DistributedSampler(range(50), num_replicas=world.size, rank=world.rank, shuffle=True, seed=3)  # 25 rows: the last batch has one
+
+def batches(epoch):
+    sampler.set_epoch(epoch)
+    return DataLoader(TensorDataset(x, y), batch_size=8, sampler=sampler)
+
+def trained(around, inside):
+    model = copy.deepcopy(net)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    call = around(DistributedDataParallel(inside(model)))
+    for epoch in range(3):
+        for a, b in batches(epoch):
+            loss = F.cross_entropy(call(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        dist.all_reduce(loss := loss.detach())
+    return model.state_dict(), loss.item() / world.size
+
+plain, compiled = lambda m: m, lambda m: torch.compile(m, backend=weft.dynamo.backend)
+want, last = trained(plain, plain)
+found = {"compile of DDP": trained(compiled, plain), "DDP of compile": trained(plain, compiled)}
+model = copy.deepcopy(net)
+session = None
+for epoch in range(3):
+    if session is None or epoch == 2:  # as after a stop
+        program = weft.export(model, (x[:8], y[:8]), loss="cross_entropy", dynamic_shapes="batch")
+        session = weft.Session(program, torch.optim.AdamW(model.parameters(), lr=1e-2))
+        assert session.resume(sys.argv[1] + "/run") == (8 if epoch else -1)
+    for batch in batches(epoch):
+        loss = session.step(batch)
+    session.save(sys.argv[1] + "/run")
+found["session"] = session.state_dict(), loss
+for what, (state, loss) in found.items():  # float32 sums in other orders; Adam divides a small difference by a small gradient
+    assert abs(loss - last) < 1e-5, (what, loss, last)
+    for k, v in want.items():
+        assert torch.allclose(v, state[k], rtol=1e-4, atol=1e-5), (what, k, (v - state[k]).abs().max())
+print("the same on rank", world.rank, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def beside_ddp(launcher, folder):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    done = launched(launcher, folder, port, script=BESIDE_DDP)
+    assert done.returncode == 0 and done.stdout.count("the same on rank") == 2, done.stdout + done.stderr[-3000:]
+
+
+def test_values_are_those_of_distributed_data_parallel():
+    beside_ddp([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"], "ddp")  # a store's port cannot be 0
+    if shutil.which("mpirun"):
+        beside_ddp(["mpirun", "-n", "2", sys.executable], "ddp-mpi")
 
 
 def test_one_rank_compiles_for_all():
