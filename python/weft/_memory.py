@@ -42,9 +42,13 @@ def _fill(t: Tensor, number: int, shape: Any, address: int, what: str) -> None:
 def _of_torch(t: Tensor, x: Any, what: str) -> Any:
     if x.device.type != "cpu":
         raise Error(f"{what} lies on {x.device}, and Weft trains in the processor's memory", status="data", hint="Call .cpu() before.")
+    if x.layout is not sys.modules["torch"].strided or x.is_nested:
+        raise Error(f"{what} is no dense tensor ({x.layout}, {type(x).__name__})", status="data", hint="Call .to_dense() before.")
     if not x.is_contiguous():
         raise Error(f"{what} is not contiguous (shape {tuple(x.shape)}, strides {x.stride()})", status="data",
                     hint="Call .contiguous() before; nothing is copied behind your back.")
+    if x.is_neg():  # what its memory holds is not what it says
+        raise Error(f"{what} is a view that negates its memory", status="data", hint="Call .resolve_neg() before.")
     if not _by_torch:
         torch = sys.modules["torch"]
         _by_torch.update({getattr(torch, name): number for name, number in NUMBERS.items()})

@@ -192,6 +192,10 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
                     hint="Leave autocast away, or give the model the dtype: model.bfloat16().")
     if not isinstance(model, torch.nn.Module):
         raise Error(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    away = next(((n, t) for n, t in [*model.named_parameters(), *model.named_buffers()] if t.device.type != "cpu"), None)
+    if away:
+        raise Error(f"{away[0]} lies on {away[1].device}, and Weft trains in the processor's memory",
+                    hint="Call model.cpu() before; of a model on meta, give it memory: model.to_empty(device=\"cpu\"), and values.")
     quiet = [name or "the model" for name, m in model.named_modules() if not m.training]
     if quiet:
         raise Error(f"{quiet[0]} is in evaluation mode, so its training step would not be that of training",

@@ -198,7 +198,7 @@ class _Region:
     def _inputs(self, builder: Builder, places: list[Node], examples: list[Any], wanted: list[bool]) -> None:
         """Tensors become inputs i0, i1, ...: in the order of their memory, so that nothing has to be copied; sizes are read off."""
         self.order: list[list[int] | None] = []     # by input: its dimensions as they lie, when that is not row-major
-        self.copied: list[int] = []                 # inputs that have gaps, and are copied at every call
+        self.copied: list[int] = []                 # inputs that have gaps or negate their memory, and are copied at every call
         self.sizes: dict[str, tuple[int, int]] = {}  # symbol -> (input, dimension; -1: the input itself)
         for i, (node, example) in enumerate(zip(places, examples)):
             val = node.meta["val"]
@@ -209,7 +209,7 @@ class _Region:
                 continue
             if val.device.type != "cpu":
                 raise Error(f"{node.target} lies on {val.device}, and Weft computes on the processor", status="unsupported model")
-            order = _dense_order(val)
+            order = None if example.is_neg() else _dense_order(val)
             if order is None and isinstance(example, torch.nn.Parameter):
                 raise Error(f"{node.target} is a parameter with gaps in its memory (strides {tuple(val.stride())})", status="unsupported model",
                             hint="Make it dense: p.data = p.data.contiguous().")
@@ -340,7 +340,7 @@ class _Region:
     def __call__(self, *inputs: Any) -> list[Any]:
         given = inputs
         if self.copied:
-            given = tuple(x.contiguous() if i in self.copied else x for i, x in enumerate(inputs))
+            given = tuple(x.resolve_neg().contiguous() if i in self.copied else x for i, x in enumerate(inputs))
         plan = self.static or self._at(inputs)
         if not self.outputs and not self.written:
             outputs: Any = ()
@@ -412,7 +412,7 @@ class _Call(torch.autograd.Function):
         saved, (region, (sizes, _, _, shapes)), frame = ctx.saved_tensors, ctx.of, ctx.frame  # saved: the inputs of region.read, in order
         gradients = region.memory.take(shapes)
         seeds = [cotangents[k] if order is None else cotangents[k].permute(order) for k, order in region.turned]
-        seeds = [x if x.is_contiguous() else x.contiguous() for x in seeds]
+        seeds = [x if x.is_contiguous() and not x.is_neg() else x.resolve_neg().contiguous() for x in seeds]
         given = region.pack_inputs(*[0 if i < 0 else saved[i].data_ptr() or _NOTHING for i in region.kept], 0)
         wanted = region.pack_cotangents(*[x.data_ptr() or _NOTHING for x in seeds], 0)
         made = region.pack_gradients(*[x.data_ptr() or _NOTHING for x in gradients], 0)

@@ -104,13 +104,23 @@ weft_status weft_parameter_replace(weft_session *session, const char *name, cons
     return wf_api_run(SESSION_CTX(session), do_replace, &c);
 }
 
+/* Also of a tied parameter's further names. */
+static bool is_called(const WfExeInput *in, const char *name)
+{
+    bool so = !strcmp(in->name, name);
+    for (int k = 0; k < in->n_aliases && !so; k++)
+        so = !strcmp(in->aliases[k], name);
+    return so;
+}
+
 static void do_gradient(void *v)
 {
     Call *c = v;
-    const WfExeProgram *p = &c->s->program->exe->program[WF_PROG_STEP];
+    const WfExe *x = c->s->program->exe;
+    const WfExeProgram *p = &x->program[WF_PROG_STEP];
     for (int k = 0; k < p->n_outputs; k++) {
         WfTensor t;
-        if (p->outputs[k].role != WF_XOUT_GRAD || strcmp(p->outputs[k].name, c->text))
+        if (p->outputs[k].role != WF_XOUT_GRAD || !is_called(&x->inputs[p->outputs[k].input], c->text))
             continue;
         wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
         wf_api_tensor_out(&t, c->out);

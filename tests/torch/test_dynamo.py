@@ -358,6 +358,17 @@ def test_views_and_gaps_as_inputs():
         same(f(x).detach(), a(x).detach(), f"strides {x.stride()}")
 
 
+def test_views_that_negate_their_memory():
+    model = nn.Linear(4, 1)
+    twin, x = copy.deepcopy(model), torch.randn(6, 4)
+    f = compiled(model)
+    same(f(torch._neg_view(x)).detach(), twin(torch._neg_view(x)).detach(), "an output")
+    for call in (twin, f):  # and as the gradient of an output, here of one element, which has no gaps
+        call(x[:1]).backward(torch.tensor([[2 + 3j]]).conj().imag)
+    for p, q in zip(model.parameters(), twin.parameters()):
+        same(p.grad, q.grad, "a gradient")
+
+
 def test_in_place_inside():
     class Clamps(nn.Module):
         def __init__(self):

@@ -435,6 +435,7 @@ def test_what_cannot_be_exported_is_said():
     e = refused(lambda: weft.export(Branches(), (x, y), loss="cross_entropy"), "branches on values", "torch.where")
     assert "test_python.py" in e.place and "here" in e.place, e.place
     e = refused(lambda: weft.export(Prints(), (x, y), loss="cross_entropy"), "eig")
+    refused(lambda: weft.export(nn.Linear(4, 4, device="meta"), (x, y), loss="cross_entropy"), "weight lies on meta", "model.cpu()")
     refused(lambda: weft.export(Branches(), (x,), loss="cross_entropy"), "only one sample")
     refused(lambda: weft.export(Branches(), (x, y), loss="hinge"), "no loss hinge", "cross_entropy")
     refused(lambda: weft.export(nn.Linear(4, 4), (x, x, y), loss="cross_entropy"), "forward does not take")

@@ -118,6 +118,9 @@ def test_what_does_not_fit_is_said():
     refused(torch.ones(3, 4).t(), "not contiguous", "strides (1, 4)", ".contiguous()")
     refused(np.ones((3, 4)).T, "not contiguous")
     refused(torch.ones(2, device="meta"), "lies on meta", ".cpu()")
+    for sparse in (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr(), torch.eye(3).to_mkldnn()):
+        refused(sparse, "no dense tensor", ".to_dense()")
+    refused(torch._neg_view(torch.ones(3)), "negates", ".resolve_neg()")  # its memory holds the opposite
     refused(torch.ones(2, dtype=torch.complex64), "complex64", "float32")
     refused(np.ones(2, ">f4"), ">f4")
     refused("text", "str", "__dlpack__")

@@ -96,6 +96,7 @@ static void state_is_lent(void **state)
 static void parameters_say_what_they_are(void **state)
 {
     Run r;
+    weft_tensor t;
     int trained = 0, buffers = 0, transient = 0;
     (void)state;
     open_case(&r, "resnet_tiny_bn_sgd", adamw);
@@ -116,6 +117,17 @@ static void parameters_say_what_they_are(void **state)
         for (int k = 0; weft_parameter_alias(r.session, i, k); k++)
             aliases++;
     assert_int_equal(aliases, 1);
+    must(&r, step_case(&r, 1, NULL));
+    for (int i = 0; i < weft_parameter_count(r.session); i++) { /* one gradient, by either */
+        weft_tensor one, same;
+        const char *alias = weft_parameter_alias(r.session, i, 0);
+        if (!alias)
+            continue;
+        must(&r, weft_gradient(r.session, weft_parameter_name(r.session, i), &one));
+        must(&r, weft_gradient(r.session, alias, &same));
+        assert_true(one.data == same.data && one.rank == 2);
+    }
+    refused(&r, weft_gradient(r.session, "nothing", &t), WEFT_ERR_USAGE, "no such parameter");
     weft_context_free(r.ctx);
 }
 
