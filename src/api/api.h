@@ -11,6 +11,7 @@ typedef struct {
     WfTensor *given;    /* what was fed, and is again afterwards */
     void **room;        /* memory of the session for either */
     size_t *room_bytes;
+    int64_t *symbols;   /* sizes of blank inputs */
 } WfStandIn;
 
 typedef struct WfModelRef WfModelRef; /* what the compiler half keeps of an import */

@@ -16,6 +16,7 @@ WfStandIn *wf_api_stand_in(weft_session *s)
     in->given = WF_NEWN(s->rooms, WfTensor, n);
     in->room = WF_NEWN(s->rooms, void *, n);
     in->room_bytes = WF_NEWN(s->rooms, size_t, n);
+    in->symbols = WF_NEWN(s->rooms, int64_t, (size_t)s->program->exe->n_symbols + 1);
     return s->stand_in = in;
 }
 
@@ -94,8 +95,8 @@ static void blank(weft_session *s)
 {
     const WfExe *x = s->program->exe;
     WfTensor *inputs = s->stand_in->inputs;
-    int64_t symbols[64] = {0};
-    for (int k = 0; k < x->n_symbols && k < 64; k++)
+    int64_t *symbols = s->stand_in->symbols;
+    for (int k = 0; k < x->n_symbols; k++)
         symbols[k] = size_of(x, inputs, k);
     for (int i = 0; i < x->n_inputs; i++) {
         const WfExeInput *in = &x->inputs[i];
