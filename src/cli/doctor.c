@@ -43,7 +43,8 @@ static void processor(Doctor *d)
         fclose(f);
     int isa = wf_isa_level();
     if (isa)
-        tell(d, OK, "processor", "%s: kernels for %s", name, wf_isa_name(isa));
+        tell(d, OK, "processor", "%s: kernels for %s%s", name, wf_isa_name(isa),
+             isa == WF_ISA_LEVEL_AMX ? ", which --isa amx asks for" : "");
     else
         tell(d, FAIL, "processor", "%s has no AVX2 and FMA, which Weft's kernels need", name);
     cpu_set_t set;

@@ -202,8 +202,10 @@ void wf_loop_banner(const WfLoop *l)
         return;
     WfArena *a = wf_arena_scratch(l->t->ctx);
     WfStr s = {.arena = a};
-    wf_str_printf(&s, "%s: %s; %d thread%s, %s\n", l->t->model, l->t->compiled, wf_session_threads(l->t->session),
-                  wf_session_threads(l->t->session) > 1 ? "s" : "", wf_isa_name(wf_session_isa(l->t->session)));
+    int isa = wf_session_isa(l->t->session);
+    wf_str_printf(&s, "%s: %s; %d thread%s, %s%s\n", l->t->model, l->t->compiled, wf_session_threads(l->t->session),
+                  wf_session_threads(l->t->session) > 1 ? "s" : "", wf_isa_name(isa),
+                  o->isa == WF_ISA_AUTO && isa == WF_ISA_LEVEL_V4 && wf_isa_level() == WF_ISA_LEVEL_AMX ? " (it has AMX: --isa amx)" : "");
     put_options(l, &s);
     put_model(l, &s);
     put_loss(l, &s);

@@ -17,6 +17,8 @@ check "v3 and v4" grep -q "x86-64-v3 x86-64-v4" out
 if grep -q amx_bf16 /proc/cpuinfo; then
     works "--isa amx" "$weft" train tiles.weft "${run[@]}" --out tiles
     check "is what it says" grep -q "with AMX" err
+    works "without it" "$weft" train "$mlp" "${options[@]}" "${run[@]}" --out told
+    check "the run says what could be asked for" grep -q "x86-64-v4 (it has AMX: --isa amx)" err
     works "and can do without, when told" "$weft" train tiles.weft "${run[@]}" --isa v4 --out untiled
     check "to the same bytes as ever" cmp a/final.safetensors untiled/final.safetensors
 else
