@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 WfCliProcess wf_cli_process;
 
@@ -15,12 +16,20 @@ bool wf_cli_is_rank(void)
     return launcher != NULL;
 }
 
+/* The main thread is in MPI and does not come back. */
+static void cannot_start(const char *message, const char *hint)
+{
+    if (message)
+        wf_cli_report(&(WfDiag){.kind = WF_E_RANKS_MISSING, .message = (char *)message, .hint = (char *)hint});
+    _exit(1);
+}
+
 WfComm *wf_cli_join(WfCtx *ctx, WfOptions *o)
 {
     if (!wf_cli_is_rank())
         return NULL;
     WfCommOptions c = {.nproc = wf_option_origin(o, "nproc") == WF_FROM_DEFAULT ? 0 : (int)o->nproc, .threads = (int)o->threads,
-                       .watched = true};
+                       .watched = true, .hopeless = cannot_start};
     WfComm *comm = wf_comm_open(ctx, &c);
     o->nproc = wf_comm_size(comm);
     o->link = wf_cli_link(comm);

@@ -44,6 +44,9 @@ typedef struct {
     double start;        /* seconds until all ranks must have opened the world; 0: the smaller of 60 and timeout */
     int threads;         /* threads of this rank; 0: cores of this host / ranks of this host, at least 1 */
     bool unbound;        /* do not bind to cores */
+    void (*hopeless)(const char *message, const char *hint); /* called on another thread when MPI cannot start, because ranks of this
+                          * host do not come in time, and which would wait for ever: ends the process. Of several ranks one is given a
+                          * message. NULL: it waits */
     bool watched;        /* this program takes "watch FD" and calls wf_comm_watch: it is started on a host whose launcher
                           * would kill all ranks before one can say which one was lost */
 } WfCommOptions;

@@ -232,3 +232,88 @@ void wf_meet_by_message(WfComm *c)
             wf_take_cell(c, at);
     }
 }
+
+/* ---- the start of MPI ---- */
+
+/* Whoever is about to start MPI has a name that the others of its host can look for. */
+struct WfStart {
+    int fd, rank, size; /* on this host */
+    bool whole;         /* there is no other host */
+    double seconds;
+    char key[160];
+    void (*hopeless)(const char *message, const char *hint);
+    pthread_t thread;
+};
+
+static socklen_t name_of(const WfStart *s, int rank, struct sockaddr_un *a)
+{
+    WfLaunchInfo info;
+    snprintf(info.key, sizeof info.key, "start-%.130s-%d", s->key, rank);
+    return address(&info, a);
+}
+
+static bool has_come(const WfStart *s, int rank)
+{
+    struct sockaddr_un a;
+    socklen_t n = name_of(s, rank, &a);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool here = fd < 0 || connect(fd, (struct sockaddr *)&a, n) == 0;
+    if (fd >= 0)
+        close(fd);
+    return here;
+}
+
+static void *start_main(void *p)
+{
+    WfStart *s = p;
+    for (double wait = s->seconds;; wait = 1) {
+        int missing = -1, count = 0, speaker = s->rank;
+        char text[256];
+        if (poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, (int)(wait * 1000)) > 0)
+            return NULL;
+        for (int r = s->size; r-- > 0;)
+            if (!has_come(s, r)) {
+                missing = r;
+                count++;
+            } else
+                speaker = r;
+        if (missing < 0)
+            continue; /* MPI is slow, or somebody of another host is missing, whose neighbours say so */
+        snprintf(text, sizeof text, "%.1f s after the start %d of %d ranks%s %s not come, first %srank %d", s->seconds, count, s->size,
+                 s->whole ? "" : " of this host", count == 1 ? "has" : "have", s->whole ? "" : "local ", missing);
+        if (speaker != s->rank)
+            usleep(500000); /* the launcher ends all when the one who speaks has ended */
+        s->hopeless(speaker == s->rank ? text : NULL, "Look at the output of the ranks that are missing: did they start this program?");
+    }
+}
+
+WfStart *wf_start_begin(WfComm *c, const WfLaunchInfo *info)
+{
+    struct sockaddr_un a;
+    if (!c->options.hopeless || info->local_rank < 0 || info->local_size < 2)
+        return NULL;
+    WfStart *s = WF_NEW(c->arena, WfStart);
+    *s = (WfStart){.rank = info->local_rank, .size = info->local_size, .whole = info->local_size == info->size,
+                   .seconds = c->options.start, .hopeless = c->options.hopeless};
+    snprintf(s->key, sizeof s->key, "%s", info->key);
+    socklen_t n = name_of(s, s->rank, &a);
+    s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s->fd >= 0 && bind(s->fd, (struct sockaddr *)&a, n) == 0 && pthread_create(&s->thread, NULL, start_main, s) == 0)
+        return s;
+    if (s->fd >= 0)
+        close(s->fd);
+    return NULL;
+}
+
+/* A byte to itself ends the thread. */
+void wf_start_end(WfStart *s)
+{
+    struct sockaddr_un a;
+    if (!s)
+        return;
+    socklen_t n = name_of(s, s->rank, &a);
+    if (sendto(s->fd, "", 1, 0, (struct sockaddr *)&a, n) != 1)
+        shutdown(s->fd, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->fd);
+}

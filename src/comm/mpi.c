@@ -566,7 +566,9 @@ void wf_mpi_open(WfComm *c, const WfLaunchInfo *info, void *host_comm)
     m->p = wf_find_plugin(c, info, host_comm);
     if (!host_comm && (info->by == WF_BY_OPENMPI || info->by == WF_BY_MPICH) && info->local_rank >= 0)
         m->info = (WfMpiInfo){.local_rank = info->local_rank, .local_size = info->local_size};
+    WfStart *start = host_comm ? NULL : wf_start_begin(c, info);
     const char *err = m->p->open(host_comm, &m->world, &m->info);
+    wf_start_end(start);
     if (err)
         wf_fail(c->ctx, WF_E_MPI, "%s cannot be used: %s", m->p->name, err);
     if (!host_comm)

@@ -255,6 +255,10 @@ void wf_launch_info(WfCtx *ctx, WfLaunchInfo *out); /* ctx NULL: contradictions 
  * both sides. `shared` stays the caller's. */
 WfComm *wf_comm_open_thread(WfCtx *ctx, const WfCommOptions *options, const WfShared *shared, int rank, int size);
 void wf_meet(WfComm *c, const WfLaunchInfo *info); /* the ranks of one host share one memory afterwards */
+/* Around the start of MPI, which itself waits for ever: options.hopeless is called when ranks of this host do not come. */
+typedef struct WfStart WfStart;
+WfStart *wf_start_begin(WfComm *c, const WfLaunchInfo *info);
+void wf_start_end(WfStart *s);
 /* The same by messages, where a transport carries them between hosts. The communication thread does not run yet. */
 void wf_meet_by_message(WfComm *c);
 void wf_take_cell(WfComm *c, int i); /* of `shared`, for this rank: it has come */

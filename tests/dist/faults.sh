@@ -155,6 +155,13 @@ for mpi in openmpi mpich; do
         grep -qE "^error\[W0451\]: rank 1 \(pid $victim\) has ended, .* \(step [0-9]+\)" "$work/err"
     check "$mpi: a killed rank: once" said_once
     check "$mpi: a killed rank: nothing left" nothing_left
+    # A rank that starts something else: MPI itself waits for it for ever.
+    WEFT_COMM_TIMEOUT=2 run mpirun.$mpi -n 2 "$weft" train "$mlp" --data "$work/x.safetensors" --threads 1 --batch-size 6 --steps 1 \
+        --out "$work/never" : -n 1 sleep 100
+    check "$mpi: never starts: says who" says "error[W0453]: 2.0 s after the start 1 of 3 ranks has not come, first rank 2"
+    check "$mpi: never starts: once" said_once
+    check "$mpi: never starts: in time" test $code -ne 0 -a $took -le 20000
+    check "$mpi: never starts: nothing left" nothing_left
     run mpirun.$mpi -n 3 "$rank" steps differ
     check "$mpi: a difference is said" says "cannot go on"
     check "$mpi: a difference is said once" said_once
