@@ -112,7 +112,7 @@ WEFT_API void weft_program_free(weft_program *program);
  * text is the program's, valid until its next text. */
 WEFT_API weft_status weft_plan_text(weft_program *program, const char **out);
 /* What `weft graph --after=PASS` prints: the training step's graph (eval = 1: the evaluation form's) after a pass ("grad/step"), or,
- * with after = NULL, as it is planned. Not for compiled steps. Valid as weft_plan_text's. */
+ * with after = NULL, as it was opened. Not for compiled steps. Valid as weft_plan_text's. */
 WEFT_API weft_status weft_graph_text(weft_program *program, const char *after, int eval, const char **out);
 
 /* Builds a graph node by node, as an alternative to weft_open. A value is a positive number; 0 means failure, and the

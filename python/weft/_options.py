@@ -22,8 +22,8 @@ def text(value: Any, separator: str = ",") -> str:
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return separator.join(text(v) for v in value)
-    if hasattr(value, "item"):
-        return text(value.item())
+    if hasattr(value, "tolist"):  # of torch or numpy
+        return text(value.tolist())
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -73,11 +73,25 @@ def of_dict(given: Mapping[str, Any]) -> Options:
     return out
 
 
-def of_torch(optimizer: Any, names: Mapping[int, str], trained: Iterable[str]) -> Options:
-    """A torch.optim optimiser. names: of its parameters, by id; trained: those that require a gradient. The first group gives the general
-    values, the others become groups of their parameters by name. Raises Error for an optimiser, a group or a parameter that Weft cannot
-    have."""
-    kind = kind_of(type(optimizer).__name__)
+def _kind_of_torch(optimizer: Any) -> str:
+    import torch
+
+    name = type(optimizer).__name__
+    kind = kind_of(name)
+    if getattr(torch.optim, name, None) is not type(optimizer):  # others have these names, too, and compute otherwise
+        raise Error(f"the optimiser's class {type(optimizer).__module__}.{name} is not torch.optim's, and Weft does not know what its step does",
+                    status="unsupported model", hint=f"Take torch.optim.{name}.")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise Error("the optimiser has hooks around its step, and a session never calls that step", status="unsupported model",
+                    hint="Do what they do between the session's steps.")
+    return kind
+
+
+def of_torch(optimizer: Any, names: Mapping[int, str], trained: Iterable[str], rate: str = "lr") -> Options:
+    """A torch.optim optimiser. names: of its parameters, by id; trained: those that require a gradient; rate: what a group calls its learning
+    rate. The first group gives the general values, the others become groups of their parameters by name. Raises Error for an optimiser, a
+    group or a parameter that Weft cannot have."""
+    kind = _kind_of_torch(optimizer)
     groups, first, seen = optimizer.param_groups, None, set()
     if kind == "Adam" and any(g.get("decoupled_weight_decay") for g in groups):
         kind = "AdamW"
@@ -88,7 +102,7 @@ def of_torch(optimizer: Any, names: Mapping[int, str], trained: Iterable[str]) -
             if own and key not in _HOW | _OF[kind] and value and key != "decoupled_weight_decay":
                 raise Error(f"{type(optimizer).__name__}'s {key}={value} (group {number}) is not supported", status="unsupported model",
                             hint="Weft's has lr, " + ", ".join(sorted(_OF[kind])) + ".")
-        hyper = {"lr": group["lr"], **{k: group[k] for k in sorted(_OF[kind]) if k in group}}
+        hyper = {"lr": group.get(rate, group["lr"]), **{k: group[k] for k in sorted(_OF[kind]) if k in group}}
         if kind == "Adagrad":
             hyper["initial_accumulator_value"] = optimizer.defaults["initial_accumulator_value"]
         hyper = {k: v.item() if hasattr(v, "item") else v for k, v in hyper.items()}

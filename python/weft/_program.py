@@ -171,6 +171,11 @@ def _no_own_backward(torch: Any) -> Iterator[None]:
         function.apply = plain
 
 
+def _gradient_hooks(x: Any) -> bool:
+    """Has a module or parameter hooks that backward would call? A graph has forward's operators only."""
+    return any(getattr(x, name, None) for name in ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"))
+
+
 def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
            **options: Any) -> Program:
     """The training step of a torch.nn.Module, by torch.export.
@@ -196,6 +201,10 @@ def export(model: Any, sample_inputs: Any, loss: str | None = None, *, dynamic_s
     if away:
         raise Error(f"{away[0]} lies on {away[1].device}, and Weft trains in the processor's memory",
                     hint="Call model.cpu() before; of a model on meta, give it memory: model.to_empty(device=\"cpu\"), and values.")
+    hooked = next((n or "the model" for n, x in [*model.named_modules(), *model.named_parameters()] if _gradient_hooks(x)), None)
+    if hooked:
+        raise Error(f"{hooked} has a hook of its gradients, and a step of Weft calls no Python", status="unsupported model",
+                    hint="Remove it, or do what it does in forward or between steps.")
     quiet = [name or "the model" for name, m in model.named_modules() if not m.training]
     if quiet:
         raise Error(f"{quiet[0]} is in evaluation mode, so its training step would not be that of training",

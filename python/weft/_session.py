@@ -65,15 +65,18 @@ class Session:
 
     def __init__(self, program: Program | str | os.PathLike[str], optimizer: Any = None, *, schedule: Any = None,
                  threads: int | None = None, ranks: bool = True, **options: Any):
+        if not isinstance(program, (Program, str, os.PathLike)):
+            raise Error(f"the program is a {type(program).__name__}", hint="weft.export(model, samples) makes one; a path opens one.")
         program = program if isinstance(program, Program) else open_program(program)
         self.program = program
         self._optimizer: Any = None
         self._scheduler: Any = None
-        self._rates: list[float] = []                # of the optimiser's groups, as they began
+        self._rates: list[float] = []                # of the optimiser's groups, which the scheduler scales
         self._now_rates: list[float] | None = None
         self._world = world() if ranks else World(0, 1, 0, None, None)
-        given = list(program.options) + self._optimizer_options(optimizer)
-        if schedule is not None and hasattr(schedule, "get_last_lr"):
+        follows = schedule is not None and hasattr(schedule, "get_last_lr")
+        given = list(program.options) + self._optimizer_options(optimizer, "initial_lr" if follows else "lr")
+        if follows:
             self._follow(schedule)
         elif schedule is not None:
             given += _options.of_schedule(schedule)
@@ -96,6 +99,8 @@ class Session:
         self._loss = c_double()
         self._loss_ref = byref(self._loss)
         self._parameters = self._table(session)
+        if self._scheduler is not None:
+            self._take_rates()
         if self._optimizer is not None and self._optimizer.state_dict()["state"]:
             self.load_optimizer_state_dict(self._optimizer.state_dict())
         if self._world.size > 1:
@@ -103,7 +108,7 @@ class Session:
 
     # ---- making ----
 
-    def _optimizer_options(self, optimizer: Any) -> _options.Options:
+    def _optimizer_options(self, optimizer: Any, rate: str) -> _options.Options:
         if optimizer is None:
             return []
         if isinstance(optimizer, Mapping):
@@ -123,7 +128,7 @@ class Session:
                 raise Error("the program comes from a file, so nobody knows which parameter of the optimiser is which",
                             hint="Make the optimiser from model.named_parameters(), or give a dict.")
         self._optimizer, self._optimizer_names = optimizer, names
-        return _options.of_torch(optimizer, names, trained)
+        return _options.of_torch(optimizer, names, trained, rate)
 
     def _follow(self, scheduler: Any) -> None:
         if self._optimizer is None or scheduler.optimizer is not self._optimizer:
@@ -136,7 +141,10 @@ class Session:
                         hint="Make it with cycle_momentum=False.")
         self._scheduler = scheduler
         self._optimizer._opt_called = True  # what makes its first step() silent: Weft does what optimizer.step() would
-        self._rates = [g["lr"] for g in self._optimizer.param_groups]
+        self._rates = [float(g["initial_lr"]) for g in self._optimizer.param_groups]  # a warm-up may begin at zeros, which have no ratio
+        if not self._rates[0] and any(self._rates):
+            raise Error(f"the first group's learning rate is 0, and Weft's others follow it by their ratio: {self._rates}", status="unsupported model",
+                        hint="Give the optimiser a group with a learning rate first, or freeze what does not train: parameter.requires_grad_(False).")
 
     def _inputs(self, session: ctypes.c_void_p) -> list[_Slot]:
         slots = []
@@ -257,10 +265,10 @@ class Session:
         return self._run(lib.weft_micro, batch, rows)
 
     def _take_rates(self) -> None:
-        rates = [g["lr"] for g in self._optimizer.param_groups]
+        rates = [float(g["lr"]) for g in self._optimizer.param_groups]
         if rates == self._now_rates:
             return
-        if self._rates[0] and any(abs(r * self._rates[0] - rates[0] * b) > 1e-9 * abs(rates[0] * b) for r, b in zip(rates, self._rates)):
+        if any(abs(r * self._rates[0] - rates[0] * b) > 1e-9 * abs(rates[0] * b) for r, b in zip(rates, self._rates)):
             raise Error(f"the scheduler set the groups' learning rates to {rates}, and Weft's keep the ratio that they began with: {self._rates}",
                         status="unsupported model", hint="Give all groups one course.")
         self.lr = rates[0]

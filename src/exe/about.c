@@ -101,7 +101,8 @@ const char *wf_exe_target(const WfExe *x, WfArena *a, const char *input)
         return NULL;
     if (wf_exe_classes(x, a, input))
         return wf_arena_printf(a, "%s is the target of --loss %s: classes (i64) [N, ...] for scores [N, C, ...] of forward, N being the samples. Where "
-                               "forward gives [N, T, C] or [N * T, C], return [N, C, T], which .transpose(1, 2) makes, or the loss itself.", input, loss);
+                               "forward gives [N, T, C] or [N * T, C], return [N, C, T], which .transpose(1, 2) makes, or the loss itself. Probabilities of "
+                               "the classes are --soft-target.", input, loss);
     return wf_arena_printf(a, "%s is the target of --loss %s: of the type and the shape of what forward gives. Add or drop dimensions of "
                            "size 1 (forward: .squeeze(1)), or convert the data.", input, loss);
 }

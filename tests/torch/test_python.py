@@ -346,6 +346,53 @@ def test_schedules_are_pytorchs():
     assert torch.equal(before, session.state_dict()["mix.bias"])
 
 
+def test_a_warm_up_begins_at_zero():
+    model = Net(norm=False)
+    twin, program = copy.deepcopy(model), weft.export(model, batches(1)[0], loss="cross_entropy")
+
+    def made(m, *rates):
+        first, *rest = m.parameters()
+        optimizer = torch.optim.SGD([{"params": [first], "lr": rates[0]}, {"params": rest, "lr": rates[1]}])
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 4)  # as of Hugging Face's get_linear_schedule_with_warmup
+    optimizer, scheduler = made(model, 0.1, 0.2)
+    session = weft.Session(program, optimizer, schedule=scheduler)
+    other, course = made(twin, 0.1, 0.2)
+    for x, y in batches(4):
+        session.step((x, y))
+        other.zero_grad()
+        F.cross_entropy(twin(x), y).backward()
+        other.step()
+        course.step()
+    for name, want in twin.state_dict().items():
+        assert torch.allclose(session.state_dict()[name], want, rtol=1e-5, atol=1e-6), name
+    optimizer, scheduler = made(model, 0.0, 0.2)
+    refused(lambda: weft.Session(program, optimizer, schedule=scheduler), "the first group's learning rate is 0", "first")
+
+
+def test_what_a_session_would_leave_out_is_told():
+    model, batch = Net(norm=False), batches(1)[0]
+    program = weft.export(model, batch, loss="cross_entropy")
+    refused(lambda: weft.Session(model, dict(type="SGD", lr=0.1)), "the program is a Net", "weft.export")
+
+    class SGD(torch.optim.SGD):  # another optimiser of that name
+        pass
+    refused(lambda: weft.Session(program, SGD(model.parameters(), lr=0.1)), "SGD is not torch.optim's", "torch.optim.SGD")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hook = optimizer.register_step_post_hook(lambda *_: None)
+    refused(lambda: weft.Session(program, optimizer), "hooks around its step")
+    hook.remove()
+    weft.Session(program, optimizer)
+    parameter = model.mix.weight
+    for hook, what in ((lambda: parameter.register_hook(lambda g: 2 * g), "mix.weight"),
+                       (lambda: parameter.register_post_accumulate_grad_hook(lambda p: None), "mix.weight"),
+                       (lambda: model.mix.register_full_backward_hook(lambda *_: None), "mix"),
+                       (lambda: model.register_full_backward_pre_hook(lambda *_: None), "the model")):
+        handle = hook()
+        refused(lambda: weft.export(model, batch, loss="cross_entropy"), f"{what} has a hook of its gradients")
+        handle.remove()
+    weft.export(model, batch, loss="cross_entropy")
+
+
 def test_checkpoints_resume_to_the_bit():
     model = Net()
     program = weft.export(model, batches(1)[0], loss="cross_entropy")
