@@ -118,7 +118,8 @@ def _first(result: Any) -> Any:
     return torch.utils._pytree.tree_leaves(result)[0]
 
 
-def verify(model: Any, batches: Iterable[Any], optimizer: Any, loss: str | None = None, *, steps: int = 5, **options: Any) -> Verdict:
+def verify(model: Any, batches: Iterable[Any], optimizer: Any, loss: str | None = None, *, steps: int = 5, dynamic_shapes: Any = None,
+           **options: Any) -> Verdict:
     """Trains a copy of the model for some steps with Weft and with PyTorch, and compares.
 
     model      as of weft.export; neither it nor the optimiser is changed
@@ -126,6 +127,7 @@ def verify(model: Any, batches: Iterable[Any], optimizer: Any, loss: str | None 
     optimizer  a torch.optim optimiser over the model's parameters, without state
     loss       as of weft.export; label_smoothing and the like are options
     steps      how many (5)
+    dynamic_shapes  as of weft.export, for batches of different sizes
 
     Returns a Verdict: losses, gradients of the first step, weights and buffers after the first and the last; print it. Raises Error for what
     Weft cannot train, and for a model that draws random numbers, which PyTorch draws otherwise."""
@@ -134,11 +136,16 @@ def verify(model: Any, batches: Iterable[Any], optimizer: Any, loss: str | None 
     if random:
         raise Error(f"{random[0]} draws random numbers, and Weft's are others than PyTorch's, so that nothing can be compared",
                     hint="Set its p to 0 for the comparison.")
+    if not hasattr(optimizer, "param_groups"):
+        raise Error(f"the optimiser is a {type(optimizer).__name__}, and PyTorch trains with it, too",
+                    hint="Give one of torch.optim over the model's parameters.")
+    if optimizer.state_dict()["state"]:
+        raise Error("the optimiser has state, with which the comparison cannot begin", hint="Give a new one over the same parameters.")
     batches = [tuple(b) if isinstance(b, list) else b if isinstance(b, (tuple, Mapping)) else (b,) for b in batches]
     if not batches or steps < 1:
         raise Error("there is nothing to compare: give batches and at least one step")
     runs = [_Torch(model, optimizer, False), _Torch(model, optimizer, True)]
-    session = Session(export(model, batches[0], loss, **options), optimizer, ranks=False)
+    session = Session(export(model, batches[0], loss, dynamic_shapes=dynamic_shapes, **options), optimizer, ranks=False)
     losses, taken, weft = [], {}, {}
     for t in range(steps):
         batch = batches[t % len(batches)]

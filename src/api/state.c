@@ -123,6 +123,8 @@ static void do_gradient(void *v)
         if (p->outputs[k].role != WF_XOUT_GRAD || !is_called(&x->inputs[p->outputs[k].input], c->text))
             continue;
         wf_session_output(c->s->run, WF_PROG_STEP, k, &t);
+        if (!t.data)
+            wf_fail(c->ctx, WF_E_LIBRARY_CALL, "there is no gradient of %s yet: no step has run", c->text);
         wf_api_tensor_out(&t, c->out);
         return;
     }

@@ -245,6 +245,8 @@ static void read_symbols(WfSession *s, int64_t *symbols)
     }
 }
 
+#define FEWER "Batches of other sizes want an export with dynamic_shapes; or fill this one up, with option last-batch=pad, and tell its number of rows."
+
 /* Every fed input must have the shape that the symbols give. */
 static void check_shapes(WfSession *s, const WfBinding *b)
 {
@@ -254,7 +256,7 @@ static void check_shapes(WfSession *s, const WfBinding *b)
         for (int d = 0; in->role == WF_XIN_USER && s->input[i] && d < in->rank; d++) {
             int64_t have = s->fed_shape[i * WF_EXE_RANK + d], want = ev(s, b, in->shape[d]);
             if (have != want)
-                wf_fail_at(s->ctx, WF_E_INPUT_SIZE, NULL, d ? wf_exe_target(x, s->ctx->arena, in->name) : NULL,
+                wf_fail_at(s->ctx, WF_E_INPUT_SIZE, NULL, d ? wf_exe_target(x, s->ctx->arena, in->name) : have > 0 && have < want ? FEWER : NULL,
                            "input %s: dimension %d is %lld, but must be %lld", in->name, d, (long long)have, (long long)want);
         }
     }

@@ -562,6 +562,13 @@ def test_verify_prints_what_differs():
     assert not rows.ok and "FAIL" in str(rows) and "tolerance" in str(rows)
     refused(lambda: weft.verify(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), [(torch.randn(2, 4), torch.zeros(2).long())],
                                 optimizer, loss="cross_entropy"), "random numbers")
+    ragged = [*batches(1), tuple(t[:4] for t in batches(1)[0])]
+    assert weft.verify(model, ragged, optimizer, loss="cross_entropy", dynamic_shapes="batch").ok
+    refused(lambda: weft.verify(model, ragged, optimizer, loss="cross_entropy"), "dimension 0 is 4, but must be 6", "dynamic_shapes", "last-batch=pad")
+    refused(lambda: weft.verify(model, ragged, dict(type="SGD", lr=0.1), loss="cross_entropy"), "the optimiser is a dict")
+    F.cross_entropy(model(batches(1)[0][0]), batches(1)[0][1]).backward()
+    optimizer.step()
+    refused(lambda: weft.verify(model, batches(3), optimizer, loss="cross_entropy"), "has state")
 
 
 def test_a_forked_child_may_load_but_not_step():

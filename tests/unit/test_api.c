@@ -71,6 +71,7 @@ static void state_is_lent(void **state)
     int seen = 0;
     (void)state;
     open_case(&r, "mlp_mnist_adamw", adamw);
+    refused(&r, weft_gradient(r.session, weft_parameter_name(r.session, 0), &g), WEFT_ERR_USAGE, "no step has run");
     must(&r, step_case(&r, 1, NULL));
     for (int i = 0; i < weft_state_count(r.session); i++) {
         const char *of = weft_state_parameter(r.session, i), *kind = weft_state_kind(r.session, i);
