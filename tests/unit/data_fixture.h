@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "folder.h"
 #include "data/data.h"
 
 typedef struct {
@@ -66,9 +67,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     Fixture *f = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", f->folder);
-    int rc = system(command);
+    int rc = remove_all(f->folder);
     wf_ctx_free(f->ctx);
     free(f);
     return rc;
