@@ -92,6 +92,7 @@ struct WfSession {
     int device;              /* of state, scalars and what is fed: the executable's last */
     WfStretch slab[WF_DEVICES];
     WfStretch *staged;       /* by input: what was fed, copied to the device when it is a core's */
+    const void **fed;        /* by input: what was fed, where the caller has it */
     WfComm *comm;            /* NULL: one rank, whose collectives are the identity */
     WfGroup **groups;        /* by x->rank_groups: the one that this rank is in */
     WfStretch shared[WF_DEVICES]; /* the arenas of what travels */

@@ -112,6 +112,7 @@ WfSession *wf_session_new(WfCtx *ctx, const WfExe *x, int threads, int isa, WfWe
     s->x = x;
     s->device = x->core >= 0;
     s->staged = WF_NEWN(a, WfStretch, (size_t)x->n_inputs + 1);
+    s->fed = WF_NEWN(a, const void *, (size_t)x->n_inputs + 1);
     if (x->core >= 0)
         s->pool[1] = wf_pool_open(ctx, a, x->core);
     s->isa = wf_isa_level();
@@ -212,6 +213,7 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
             continue;
         if (!t) {
             s->input[i] = NULL;
+            s->fed[i] = NULL;
             return;
         }
         if (t->dtype != in->dtype)
@@ -222,6 +224,7 @@ void wf_session_feed(WfSession *s, const char *name, const WfTensor *t)
                        name, t->rank, t->rank == 1 ? "" : "s", in->rank);
         memcpy(&s->fed_shape[i * WF_EXE_RANK], t->shape, (size_t)t->rank * sizeof *t->shape);
         s->input[i] = on_device(s, i, t);
+        s->fed[i] = t->data;
         return;
     }
     const char *near = wf_nearest(name, names, n);
@@ -248,7 +251,7 @@ WfTensor wf_session_fed(const WfSession *s, int i)
     WfTensor t = {.name = in->name, .dtype = in->dtype, .rank = in->rank};
     if (in->role != WF_XIN_USER || !s->input[i])
         return t;
-    t.data = s->input[i];
+    t.data = s->fed[i] ? s->fed[i] : s->input[i];
     t.bytes = wf_dtype_size(t.dtype);
     for (int d = 0; d < t.rank; d++) {
         t.shape[d] = s->fed_shape[i * WF_EXE_RANK + d];

@@ -43,8 +43,8 @@ static void open_case(Run *r, const char *folder, const char *const *options)
     must(r, wf_guard((WfCtx *)r->ctx, do_inputs, r));
 }
 
-/* Feeds the inputs of step t of the case, from 1. */
-static void feed_case(Run *r, int t)
+/* Feeds the first rows (0: all) of the inputs of step t of the case, from 1; where only is given, of that one. */
+static inline void feed_rows(Run *r, int t, int rows, const char *only)
 {
     char prefix[16];
     int n = snprintf(prefix, sizeof prefix, "step%d.", t);
@@ -52,10 +52,13 @@ static void feed_case(Run *r, int t)
         const WfTensor *w = &r->inputs->at[i];
         weft_tensor one = {(weft_dtype)w->dtype, w->rank, {0}, (void *)w->data};
         memcpy(one.shape, w->shape, sizeof one.shape);
-        if (!strncmp(w->name, prefix, (size_t)n))
+        one.shape[0] = rows ? rows : one.shape[0];
+        if (!strncmp(w->name, prefix, (size_t)n) && (!only || !strcmp(w->name + n, only)))
             must(r, weft_feed(r->session, w->name + n, &one));
     }
 }
+
+static void feed_case(Run *r, int t) { feed_rows(r, t, 0, NULL); }
 
 static weft_status step_case(Run *r, int t, double *loss)
 {

@@ -192,21 +192,6 @@ static void padding_is_left_out(void **state)
     weft_context_free(r.ctx);
 }
 
-/* Feeds the first `rows` rows of step t's inputs: x alone where only is. */
-static void feed_rows(Run *r, int t, int rows, const char *only)
-{
-    char prefix[16];
-    int n = snprintf(prefix, sizeof prefix, "step%d.", t);
-    for (int i = 0; i < r->inputs->n; i++) {
-        const WfTensor *w = &r->inputs->at[i];
-        weft_tensor one = {(weft_dtype)w->dtype, w->rank, {0}, (void *)w->data};
-        memcpy(one.shape, w->shape, sizeof one.shape);
-        one.shape[0] = rows;
-        if (!strncmp(w->name, prefix, (size_t)n) && (!only || !strcmp(w->name + n, only)))
-            must(r, weft_feed(r->session, w->name + n, &one));
-    }
-}
-
 /* Rows predict as they do in a whole batch, to the bit, labels or not; what was fed stays fed, in the caller's memory. */
 static void predictions_take_fewer_rows(void **state)
 {

@@ -162,9 +162,31 @@ static void no_such_device(void **state)
     weft_context_free(r.ctx);
 }
 
+/* A batch of fewer rows is filled up, which wants more room on the device; what was fed is fed again afterwards, from the caller's memory. */
+static void fewer_rows(void **state)
+{
+    (void)state;
+    Run cpu, core;
+    weft_tensor a, b;
+    open_case(&cpu, "mlp_mnist_adamw", (const char *const[]){"threads", "2", NULL});
+    open_case(&core, "mlp_mnist_adamw", (const char *const[]){"device", "core:0", "threads", "2", NULL});
+    for (int rows = 2; rows <= 4; rows += 2) {
+        feed_rows(&cpu, 1, rows, "x");
+        feed_rows(&core, 1, rows, "x");
+        for (int k = 0; k < 2; k++) { /* again, with what is fed */
+            must(&cpu, weft_predict(cpu.session, &a));
+            must(&core, weft_predict(core.session, &b));
+            assert_true(a.shape[0] == rows && b.shape[0] == rows && a.shape[1] == b.shape[1]);
+            assert_memory_equal(a.data, b.data, (size_t)(rows * a.shape[1]) * sizeof(float));
+        }
+    }
+    weft_context_free(cpu.ctx);
+    weft_context_free(core.ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(foreign_memory),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(foreign_memory), cmocka_unit_test(fewer_rows),
                                        cmocka_unit_test(planned_apart), cmocka_unit_test(no_such_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
