@@ -26,6 +26,7 @@ struct weft_program {
     size_t identity_size;
     const WfExe *exe;            /* NULL: not compiled yet */
     bool loaded;                 /* came from a .weft */
+    bool hushed;                 /* compiled for others, who say what it warns of */
     bool from_cache;
     const WfFile *entry;         /* the cache's file of exe; NULL: it holds none */
     double compile_s;

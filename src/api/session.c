@@ -48,7 +48,7 @@ void wf_need_training(const weft_program *p)
 
 void wf_program_warn(const weft_program *p)
 {
-    for (int i = 0; i < p->exe->n_warnings; i++)
+    for (int i = 0; !p->hushed && i < p->exe->n_warnings; i++)
         wf_log(p->ctx, WF_LOG_WARN, "%s", p->exe->warnings[i]);
 }
 

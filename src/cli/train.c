@@ -32,6 +32,7 @@ static int train(WfCtx *ctx, const WfOptions *given, const WfStrings *words, dou
         wf_train_check_out(ctx, o);
     weft_program *p = wf_cli_open(ctx, o, words);
     bool launches = o->nproc > 1 && !comm;
+    p->hushed = launches; /* rank 0 warns */
     if (comm) {
         wf_ranks_compare(ctx, comm, &p->options, p->identity, p->identity_size);
         wf_options_check(ctx, o); /* of what a launcher of somebody else starts, the number is known only since the ranks are joined */

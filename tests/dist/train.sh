@@ -28,6 +28,9 @@ for n in two three four; do check "$n: the losses of the big batch" close one $n
 check "rank 0 alone writes, but for the logs" test "$(ls two | sed 's/^events\..*/events/' | tr '\n' ' ')" = \
     "best.safetensors events final.safetensors metrics.jsonl rank-0.log rank-1.log "
 check "a line of metrics a step" test "$(wc -l <two/metrics.jsonl)" -eq 12
+bn=$PWD_AT_START/tests/refs/resnet_tiny_bn_sgd
+XDG_CACHE_HOME=$work/cold run "$weft" train "$bn/model.pt2" --data "$bn/inputs.safetensors" --optimizer sgd --accumulate 2 --steps 1 --nproc 2
+check "what compiling warns of is said once, whoever compiles" test "$(grep -c '^warning' "$work/err")" -eq 1
 
 check "again" begun --batch-size 4 --epochs 3 --nproc 3 --out again
 check "without buckets" begun --batch-size 4 --epochs 3 --nproc 3 --bucket-mb 0 --out alone
