@@ -19,6 +19,8 @@ bool wf_cli_is_rank(void)
 /* The main thread is in MPI and does not come back. */
 static void cannot_start(const char *message, const char *hint)
 {
+    if (*wf_cli_process.signal) /* the launcher ends all, since another rank has spoken */
+        _exit(128 + *wf_cli_process.signal);
     if (message)
         wf_cli_report(&(WfDiag){.kind = WF_E_RANKS_MISSING, .message = (char *)message, .hint = (char *)hint});
     _exit(1);

@@ -266,7 +266,8 @@ static bool has_come(const WfStart *s, int rank)
 static void *start_main(void *p)
 {
     WfStart *s = p;
-    for (double wait = s->seconds;; wait = 1) {
+    double first = s->seconds + (s->rank ? 3 : 0); /* if the first rank spoke, the launcher has ended the others by then (Open MPI: after 1 s) */
+    for (double wait = first;; wait = 1) {
         int missing = -1, count = 0, speaker = s->rank;
         char text[256];
         if (poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, (int)(wait * 1000)) > 0)
@@ -279,7 +280,7 @@ static void *start_main(void *p)
                 speaker = r;
         if (missing < 0)
             continue; /* MPI is slow, or somebody of another host is missing, whose neighbours say so */
-        snprintf(text, sizeof text, "%.1f s after the start %d of %d ranks%s %s not come, first %srank %d", s->seconds, count, s->size,
+        snprintf(text, sizeof text, "%.1f s after the start %d of %d ranks%s %s not come, first %srank %d", first, count, s->size,
                  s->whole ? "" : " of this host", count == 1 ? "has" : "have", s->whole ? "" : "local ", missing);
         if (speaker != s->rank)
             usleep(500000); /* the launcher ends all when the one who speaks has ended */
