@@ -29,11 +29,10 @@ weft_status wf_api_run(WfCtx *ctx, void (*fn)(void *), Call *c);
 WfTensor wf_api_tensor_in(const weft_tensor *t);
 void wf_api_tensor_out(const WfTensor *t, weft_tensor *out);
 
-WfStandIn *wf_api_stand_in(weft_session *s);
 /* What is fed, as stand-ins of itself. */
 void wf_api_take_fed(weft_session *s);
-/* The rows of the export where the first stand-in with rows has fewer; 0: it has not. */
-int64_t wf_api_fuller(const weft_session *s);
+/* The rows of the first stand-in that has rows (none: 1). *full: the rows of the export where it has more, else 0. */
+int64_t wf_api_rows(const weft_session *s, int64_t *full);
 /* Moves stand-ins of `given` rows to memory of the session, with room for `rows`. Raises WEFT_ERR_DATA where they have not as many. */
 void wf_api_make_room(weft_session *s, int64_t given, int64_t rows);
 /* Runs fn, which feeds stand-ins, in a guard; afterwards what the caller fed is fed again. Returns the guard's status. */

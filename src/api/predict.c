@@ -5,7 +5,7 @@
 
 /* ---- what stands in for what was fed ---- */
 
-WfStandIn *wf_api_stand_in(weft_session *s)
+static WfStandIn *stand_in(weft_session *s)
 {
     if (s->stand_in)
         return s->stand_in;
@@ -22,7 +22,7 @@ WfStandIn *wf_api_stand_in(weft_session *s)
 
 void wf_api_take_fed(weft_session *s)
 {
-    WfStandIn *in = wf_api_stand_in(s);
+    WfStandIn *in = stand_in(s);
     for (int i = 0; i < s->program->exe->n_inputs; i++)
         in->inputs[i] = in->given[i] = wf_session_fed(s->run, i);
 }
@@ -55,15 +55,20 @@ void wf_api_make_room(weft_session *s, int64_t given, int64_t rows)
     }
 }
 
-int64_t wf_api_fuller(const weft_session *s)
+int64_t wf_api_rows(const weft_session *s, int64_t *full)
 {
     const WfExe *x = s->program->exe;
-    const WfTensor *fed = s->stand_in->inputs;
     int64_t size;
-    for (int i = 0; i < x->n_inputs; i++)
-        if (fed[i].data && fed[i].rank)
-            return wf_elit(x->exprs, x->inputs[i].shape[0], &size) && fed[i].shape[0] > 0 && fed[i].shape[0] < size ? size : 0;
-    return 0;
+    *full = 0;
+    for (int i = 0; i < x->n_inputs; i++) {
+        const WfTensor *t = &s->stand_in->inputs[i];
+        if (!t->data || !t->rank)
+            continue;
+        if (wf_elit(x->exprs, x->inputs[i].shape[0], &size) && t->shape[0] > 0 && t->shape[0] < size)
+            *full = size;
+        return t->shape[0];
+    }
+    return 1;
 }
 
 weft_status wf_api_run_stood_in(weft_session *s, void (*fn)(void *), void *arg)
@@ -150,10 +155,7 @@ static void do_predict(void *v)
     for (int i = 0; i < x->n_inputs; i++)
         if (!x->inputs[i].predicts)
             s->stand_in->inputs[i] = (WfTensor){0};
-    p.rows = wf_api_fuller(s);
-    for (int i = x->n_inputs - 1; i >= 0; i--)
-        if (s->stand_in->inputs[i].data && s->stand_in->inputs[i].rank)
-            p.given = s->stand_in->inputs[i].shape[0];
+    p.given = wf_api_rows(s, &p.rows);
     if (p.rows)
         wf_api_make_room(s, p.given, p.rows);
     blank(s);

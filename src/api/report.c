@@ -56,14 +56,11 @@ static void do_evaluate(void *v)
     need_begun(c);
     struct WfEvaluation *e = s->measured;
     wf_api_take_fed(s);
-    const WfTensor *inputs = s->stand_in->inputs;
-    WfMeasured b = {.exe = x, .inputs = inputs, .ignore = e->ignore, .count = 1};
-    for (int i = x->n_inputs - 1; i >= 0; i--) /* the first that has rows tells how many */
-        b.count = inputs[i].data && inputs[i].rank ? inputs[i].shape[0] : b.count;
-    int64_t rows = wf_session_rows(s->run), all = wf_api_fuller(s);
+    int64_t rows = wf_session_rows(s->run), all;
+    WfMeasured b = {.exe = x, .inputs = s->stand_in->inputs, .ignore = e->ignore};
+    b.given = b.count = wf_api_rows(s, &all);
     if (b.count < 1)
         wf_fail(c->ctx, WF_E_DATA_SHAPE, "the batch has no rows");
-    b.given = b.count;
     b.valid = rows >= 0 && rows < b.count ? rows : b.count;
     if (all && s->comm && wf_exe_speaks(x, WF_PROG_EVAL))
         wf_fail(c->ctx, WF_E_UNEVEN, "the model's forward pass has collectives, so all ranks evaluate batches of %lld rows, but this one has %lld",

@@ -168,10 +168,10 @@ void wf_comm_mark(WfComm *c, WfFlight state, const char *node, int64_t step);
 void wf_comm_trace(WfComm *c, const char *dir);
 /* What the ranks of running worlds of this host are at, one a line, and which are behind: of the world that `where`
  * names (pid of the launcher or a rank, or the folder of a run) or of all (NULL). Raises WEFT_ERR_USAGE if none. */
+void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);
 /* What the watcher does: returns when the ranks that share the memory `fd` have ended; raises WEFT_ERR_RANK, before that, when one has
  * ended out of order. */
 void wf_comm_watch(WfCtx *ctx, int fd);
-void wf_comm_hang_report(WfCtx *ctx, const char *where, WfStr *out);
 
 /* ---- launcher ---------------------------------------------------------------------------------------------------- */
 

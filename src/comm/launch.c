@@ -147,15 +147,9 @@ static void how_it_ended(const Launcher *x, int r, char *out, size_t size)
                  WEXITSTATUS(status) ? "" : " before the other ranks");
 }
 
-static void fail_rank(Launcher *x, int r, const char *what)
+static void lost(Launcher *x, int r, const char *what)
 {
-    char text[768], where[NODE_TEXT + 64], place[NODE_TEXT + 64];
-    WfFlightView v;
-    wf_flight_read(&wf_cell(&x->shared, r)->flight, &v);
-    wf_flight_text(&v, where, sizeof where);
-    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, (int)x->child[r].pid, what, where);
-    snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
-    wf_fail_world(&x->shared, r, -1, false, text, v.node[0] ? place : NULL, NULL);
+    wf_fail_lost(&x->shared, wf_cell(&x->shared, r), (int)x->child[r].pid, -1, what);
 }
 
 /* A rank has ended. That is a failure unless it did so in order: code 0, after wf_comm_close began, or
@@ -170,7 +164,7 @@ static void judge(Launcher *x, int r)
     if (fine || x->interrupt || wf_failed(&x->shared))
         return;
     how_it_ended(x, r, what, sizeof what);
-    fail_rank(x, r, what);
+    lost(x, r, what);
 }
 
 static void look(Launcher *x)
@@ -182,7 +176,7 @@ static void look(Launcher *x)
             continue;
         char what[96];
         snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", silent);
-        fail_rank(x, r, what);
+        lost(x, r, what);
     }
 }
 

@@ -113,6 +113,8 @@ bool wf_failed(const WfShared *s);
 /* Records the first failure and wakes all ranks; false when there was one already. Texts may be NULL. */
 bool wf_fail_world(const WfShared *s, int culprit, int reporter, bool own, const char *message, const char *place,
                    const char *hint);
+/* The same of a rank that is lost: what it did ("has ended"), and where it was. pid: it may have ended before it said its own. */
+bool wf_fail_lost(const WfShared *s, WfRankCell *cell, int pid, int reporter, const char *what);
 void wf_wait_failure(const WfShared *s); /* until a failure that is being written can be read; bounded */
 void wf_ring(WfRankCell *cell);
 uint64_t wf_ns(void);

@@ -207,6 +207,18 @@ void wf_flight_text(const WfFlightView *v, char *out, size_t size)
                  (long long)v->step);
 }
 
+bool wf_fail_lost(const WfShared *s, WfRankCell *cell, int pid, int reporter, const char *what)
+{
+    char text[768], where[NODE_TEXT + 64], place[NODE_TEXT + 64];
+    WfFlightView v;
+    int rank = atomic_load(&cell->rank);
+    wf_flight_read(&cell->flight, &v);
+    wf_flight_text(&v, where, sizeof where);
+    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", rank, pid, what, where);
+    snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
+    return wf_fail_world(s, rank, reporter, false, text, v.node[0] ? place : NULL, NULL);
+}
+
 void wf_rank_text(const WfRankCell *at, char *out, size_t size)
 {
     WfRankCell *cell = (WfRankCell *)at;

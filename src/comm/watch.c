@@ -72,17 +72,9 @@ void wf_watch_end(WfComm *c, bool failed)
 /* The first end out of order, if nobody has spoken of a failure before. */
 static void judge(WfCtx *ctx, const WfShared *s, WfRankCell *cell)
 {
-    char text[512], where[NODE_TEXT + 64], place[NODE_TEXT + 64] = "";
-    WfFlightView v;
-    if (atomic_load(&cell->leaving))
-        return;
-    wf_flight_read(&cell->flight, &v);
-    wf_flight_text(&v, where, sizeof where);
-    snprintf(text, sizeof text, "rank %d (pid %d) has ended, %s", cell->rank, cell->pid, where);
-    if (v.node[0])
-        snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
-    if (wf_fail_world(s, cell->rank, -1, false, text, place, NULL))
-        wf_fail_at(ctx, WF_E_RANK_FAILED, place[0] ? place : NULL, NULL, "%s", text);
+    const WfFailure *f = &s->head->failure;
+    if (!atomic_load(&cell->leaving) && wf_fail_lost(s, cell, cell->pid, -1, "has ended"))
+        wf_fail_at(ctx, WF_E_RANK_FAILED, f->place[0] ? f->place : NULL, NULL, "%s", f->message);
 }
 
 typedef struct {

@@ -60,17 +60,6 @@ static bool has_ended(WfComm *c, int r)
     return poll(&(struct pollfd){.fd = *fd, .events = POLLIN}, 1, 0) > 0;
 }
 
-static void report_lost(WfComm *c, int r, const char *what)
-{
-    char text[512], where[NODE_TEXT + 64], place[NODE_TEXT + 64];
-    WfFlightView v;
-    wf_flight_read(&c->cell_of[r]->flight, &v);
-    wf_flight_text(&v, where, sizeof where);
-    snprintf(text, sizeof text, "rank %d (pid %d) %s, %s", r, atomic_load(&c->cell_of[r]->pid), what, where);
-    snprintf(place, sizeof place, "at %s (step %lld)", v.node, (long long)v.step);
-    wf_fail_world(&c->shared, r, c->rank, false, text, v.node[0] ? place : NULL, NULL);
-}
-
 void wf_check_peers(WfComm *c)
 {
     if (wf_failed(&c->shared))
@@ -84,9 +73,9 @@ void wf_check_peers(WfComm *c)
         double silent = wf_watch_silence(&c->watch, cell);
         snprintf(what, sizeof what, "has not moved for %.1f s (stopped, or starved of time)", silent);
         if (has_ended(c, r) && !atomic_load(&cell->leaving)) /* it may have left in order since */
-            report_lost(c, r, "has ended");
+            wf_fail_lost(&c->shared, cell, cell->pid, c->rank, "has ended");
         else if (silent > c->options.stall)
-            report_lost(c, r, what);
+            wf_fail_lost(&c->shared, cell, cell->pid, c->rank, what);
     }
     if (c->launched && getppid() != c->launcher_pid)
         wf_fail_world(&c->shared, -1, c->rank, false, "the launcher of the ranks has ended", NULL, NULL);
